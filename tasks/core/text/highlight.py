@@ -7,12 +7,14 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Generic, NamedTuple, TypeVar
 
-from rubricflow.tasks.core.text.quotes import Span
+import numpy as np
+import numpy.typing as npt
 
 Label = TypeVar("Label", bound=Hashable)
 WHOLE, OPENING, AROUND, WITHIN, BUDGET = 1500, 500, 160, 320, 4000
 """Characters: a text shown whole; the opening of a longer one; context on each side of a highlight; of a highlight's
 beginning and end; all in all."""
+Mask = npt.NDArray[np.bool_]
 _BLANK = re.compile(r"\s{30,}")
 
 
@@ -40,7 +42,7 @@ class TextPiece(NamedTuple, Generic[Label]):
 
 def pieces(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[TextPiece[Label], ...]:
     """The whole text in order. Highlights may overlap; one that does not lie in the text raises ValueError."""
-    return _pieces(text, _checked(text, highlights), [Span(0, len(text))])
+    return _pieces(text, _checked(text, highlights), np.ones(len(text), bool))
 
 
 def excerpt(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[TextPiece[Label], ...]:
@@ -49,17 +51,22 @@ def excerpt(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[TextPiec
     Highlights may overlap; one that does not lie in the text raises ValueError.
     """
     checked = _checked(text, highlights)
-    windows = [Span(0, len(text))] if len(text) <= WHOLE else _windows(text, checked)
-    merged = joined(Highlight(*window, "") for window in windows)
-    blanks = [(blank.start() + 2, blank.end() - 2) for blank in _BLANK.finditer(text, 0, windows[-1].end)]
-    shown = []
-    for start, end, _ in merged:
-        for low, high in blanks:
-            if start < high and low < end:
-                shown.append(Span(start, max(start, low)))
-                start = high
-        shown.append(Span(start, end))
-    return _pieces(text, checked, [part for part in shown if part.start < part.end])
+    shown = np.ones(len(text), bool)
+    if len(text) > WHOLE:
+        shown[OPENING:] = False
+        left = BUDGET - OPENING
+        for start, end, _ in sorted(checked, key=lambda highlight: highlight[:2]):
+            parts = [(start - AROUND, end + AROUND)]
+            if end - start > 2 * WITHIN:
+                parts = [(start - AROUND, start + WITHIN), (end - WITHIN, end + AROUND)]
+            for low, high in parts:
+                if left > 0:
+                    around = slice(max(0, low), min(len(text), high))
+                    shown[around] = True
+                    left -= around.stop - around.start
+    for blank in _BLANK.finditer(text):
+        shown[blank.start() + 2 : blank.end() - 2] = False
+    return _pieces(text, checked, shown)
 
 
 def joined(highlights: Iterable[Highlight[Label]]) -> list[Highlight[Label]]:
@@ -82,29 +89,15 @@ def _checked(text: str, highlights: Iterable[Highlight[Label]]) -> list[Highligh
     return checked
 
 
-def _windows(text: str, highlights: Iterable[Highlight[Label]]) -> list[Span]:
-    """The opening and the highlights with their surroundings, until the budget is spent."""
-    windows, left = [Span(0, OPENING)], BUDGET - OPENING
-    for start, end in sorted(highlight[:2] for highlight in highlights):
-        parts = [(start - AROUND, end + AROUND)]
-        if end - start > 2 * WITHIN:
-            parts = [(start - AROUND, start + WITHIN), (end - WITHIN, end + AROUND)]
-        for low, high in parts:
-            if left > 0:
-                windows.append(Span(max(0, low), min(len(text), high)))
-                left -= windows[-1].end - windows[-1].start
-    return windows
-
-
-def _pieces(text: str, highlights: Sequence[Highlight[Label]], shown: Sequence[Span]) -> tuple[TextPiece[Label], ...]:
-    """The text cut at the edges of what is shown and of the highlights in it."""
-    edges = {0, len(text), *chain.from_iterable(shown)}
+def _pieces(text: str, highlights: Sequence[Highlight[Label]], shown: Mask) -> tuple[TextPiece[Label], ...]:
+    """The text cut at the edges of what is shown and of the highlights in it. shown: of each character."""
+    edges = {0, len(text), *(np.flatnonzero(shown[1:] != shown[:-1]) + 1).tolist()}
     for edge in chain.from_iterable(highlight[:2] for highlight in highlights):
-        if any(start <= edge <= end for start, end in shown):
+        if shown[max(0, edge - 1) : edge + 1].any():
             edges.add(edge)
     cut: list[TextPiece[Label]] = []
     for start, end in pairwise(sorted(edges)):
-        if not any(part.start <= start and end <= part.end for part in shown):
+        if not shown[start]:
             cut.append(TextPiece("", hidden=end - start))
             continue
         over = [highlight for highlight in highlights if highlight.start <= start and end <= highlight.end]

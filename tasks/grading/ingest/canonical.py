@@ -105,8 +105,7 @@ def items(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[
     be one, see `listed`.
     """
     chunk, required = Chunk(source, frame, report), ("item_id", "question")
-    allowed = {*required, "context", "type", "rubric_id", "rubric_text", *_LISTS}
-    columns: dict[str, list[Any]] = dict(chunk.mapped_texts(source.items, allowed, required, _LISTS))
+    columns: dict[str, list[Any]] = dict(chunk.mapped_texts(source.items, required, _LISTS))
     columns |= {name: chunk.cells(source.items.get(name, {"const": None})) for name in _LISTS}
     numbered = []
     for position, number in enumerate(chunk.rows):
@@ -149,11 +148,8 @@ def _item(record: Record, source: Source, row: int) -> Record:
 def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Answers:
     """The responses of a chunk; InputError for a missing column or value, or an unknown split. An id that is missing
     is '' once that is reported."""
-    chunk, required = Chunk(source, frame, report), ("response_id", "item_id")
-    if "text" not in source.responses:
-        report(InputError("the mapping names no column for 'text'", file=source.file, field="text"))
-    allowed = {*required, "author_id", "author_name", "text", "split"}
-    named, nothing = chunk.mapped_texts(source.responses, allowed, required), [None] * len(frame)
+    chunk, nothing = Chunk(source, frame, report), [None] * len(frame)
+    named = chunk.mapped_texts(source.responses, ("response_id", "item_id"))
     splits, authors, author_names = (
         without_blanks(named.get(name, nothing)) for name in ("split", "author_id", "author_name")
     )
@@ -167,8 +163,8 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
         for answer, group in zip(groups, without_blanks(chunk.texts(column)), strict=True):
             if group:
                 answer.append((name, group))
-    texts = [cell or "" for cell in named.get("text", nothing)]
-    text_column = source.responses.get("text")
+    texts = [cell or "" for cell in named["text"]]
+    text_column = source.responses["text"]
     has_cells = isinstance(text_column, str) and text_column in frame.columns
     essays = [cell if isinstance(cell, EssayCell) else None for cell in (frame[text_column] if has_cells else nothing)]
     made_from = []
@@ -198,7 +194,7 @@ def scored(
     before.
     """
     chunk = Chunk(source, frame, report)
-    named = chunk.mapped_texts({"scored": source.scored or ""}, {"scored"}, ("scored",))
+    named = chunk.mapped_texts({"scored": source.scored or ""}, ("scored",))
     return chunk.rows, [name if name in responses else unguarded(name) for name in as_ids(named["scored"])]
 
 
@@ -246,8 +242,8 @@ def marks(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Chunk
         return int(value)
 
     names = ("response_id", "rater_id", "criterion_id", "level")
-    named = chunk.mapped_texts(source.marks, {*names, "rater_kind"}, names, ("level",))
-    levels = chunk.read(source.marks.get("level", {"const": None}), level, -1)
+    named = chunk.mapped_texts(source.marks, names[:3], ("level",))
+    levels = chunk.read(source.marks["level"], level, -1)
     kinds = [kind or "human" for kind in without_blanks(named.get("rater_kind", [None] * len(frame)))]
     rule = f"{{}} is no kind of rater; use {', '.join(MARKERS)}"
     chunk.refuse(source.marks.get("rater_kind", ""), kinds, lambda kind: kind not in MARKERS, rule)

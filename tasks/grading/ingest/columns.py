@@ -21,7 +21,6 @@ from rubricflow.tasks.core.store.cells import (
     UnreadableCell,
     as_number,
     as_text,
-    did_you_mean,
     missing,
     need,
     no_number,
@@ -92,22 +91,15 @@ class Chunk:
         return texts(self.cells(column), self.source.file, self.rows, name_of(column), self.report)
 
     def mapped_texts(
-        self, mapped: Mapping[str, Column], allowed: set[str], required: Sequence[str], but: Container[str] = ()
+        self, mapped: Mapping[str, Column], filled: Sequence[str], but: Container[str] = ()
     ) -> dict[str, list[str | None]]:
-        """The columns that a section of the mapping names, all but some, as texts by their canonical names."""
-        for name in sorted(set(mapped) - allowed):
-            rule = f"'{name}' is no canonical column; there are {', '.join(sorted(allowed))}"
-            self.report(InputError(rule, file=self.source.file, field=name, hint=did_you_mean(name, allowed)))
-        columns: dict[str, list[str | None]] = {}
-        for name in required:
-            columns[name] = [None] * len(self.rows)
-            if name not in mapped:
-                self.report(InputError(f"the mapping names no column for '{name}'", file=self.source.file, field=name))
-        for name, column in mapped.items():
-            if name not in but:
-                columns[name] = self.texts(column)
-                if name in required and (isinstance(column, dict) or column in self.frame.columns):
-                    self.refuse(column, columns[name], lambda cell: not (cell or "").strip(), "is empty")
+        """The columns that a section of the mapping names, all but some, as texts by their canonical names. filled:
+        those in which no cell may be empty."""
+        columns = {name: self.texts(column) for name, column in mapped.items() if name not in but}
+        for name in filled:
+            column = mapped[name]
+            if isinstance(column, dict) or column in self.frame.columns:
+                self.refuse(column, columns[name], lambda cell: not (cell or "").strip(), "is empty")
         return columns
 
     def refuse(

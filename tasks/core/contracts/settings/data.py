@@ -92,6 +92,24 @@ def _distinct(words: dict[str, Number]) -> dict[str, Number]:
 Words = Annotated[dict[str, Number], AfterValidator(_distinct)]
 
 
+def _mapping(*required: str, optional: tuple[str, ...]) -> AfterValidator:
+    """Marks a mapping of canonical columns."""
+
+    def check(mapped: dict[str, Column]) -> dict[str, Column]:
+        for name in sorted(mapped.keys() - {*required, *optional}):
+            raise ValueError(f"'{name}' is no canonical column; there are {', '.join(sorted({*required, *optional}))}")
+        for name in required:
+            if mapped and name not in mapped:
+                raise ValueError(f"the mapping names no column for '{name}'")
+        return mapped
+
+    return AfterValidator(check)
+
+
+_OF_ITEM = ("context", "type", "rubric_id", "rubric_text")
+_LISTS = ("reference_answer", "key_elements", "key_weights", "misconceptions", "criteria")
+
+
 class ScoreColumns(Frozen):
     """The columns of one human rater's grading."""
 
@@ -126,11 +144,14 @@ class Source(Reshaping):
     """Of an Excel file; null for the first one that is not hidden."""
     where: dict[str, str | int | float | bool] = {}
     """Only rows in which each of these columns has this value."""
-    items: dict[str, Column] = {}
+    items: Annotated[dict[str, Column], _mapping("item_id", "question", optional=(*_OF_ITEM, *_LISTS))] = {}
     """Canonical column of `items` → column. Repeated rows must agree. key_elements, key_weights, misconceptions and
     criteria are lists, of JSON in a CSV cell; reference_answer may be one, of several answers each as good;
     rubric_text is the scoring guide that people had, which follows on the rubric's own prose."""
-    responses: dict[str, Column] = {}
+    responses: Annotated[
+        dict[str, Column],
+        _mapping("response_id", "item_id", "text", optional=("author_id", "author_name", "split")),
+    ] = {}
     """Canonical column of `responses` (response_id, item_id, author_id, author_name, text, split) → column."""
     groups: dict[str, str] = {}
     """Group variable → column."""
@@ -141,7 +162,9 @@ class Source(Reshaping):
     split: Column | None = None
     """In such a file: the column that says 'chosen' where a response was labelled because it teaches a mapping most, as
     `next` has it, and nothing where it was drawn by chance."""
-    marks: dict[str, Column] = {}
+    marks: Annotated[
+        dict[str, Column], _mapping("response_id", "rater_id", "criterion_id", "level", optional=("rater_kind",))
+    ] = {}
     """Decisions per criterion: response_id, rater_id, criterion_id, level and, for what a machine recorded rather than
     a person, rater_kind ('replayed') → column."""
     words: Words[NonNegativeInt] = {}

@@ -110,7 +110,8 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     def made() -> pd.DataFrame:
         """The file's rows as the source makes them until now; every cell is a text, '' where it is empty."""
         counted.ids, counted.rows = {names["question_id"]: dict(known.numbers)}, {}
-        rows = reshaped(Source.model_validate(source), frame, counted)
+        responses = {"response_id": flat.answer, "item_id": flat.answer} | source["responses"]
+        rows = reshaped(Source.model_validate(source | {"responses": responses}), frame, counted)
         return rows.map(lambda cell: text_or_none(cell) or "")
 
     rows = made()
@@ -156,7 +157,7 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     asks_wording = any(entry.question is None or entry.varies for entry in items)
     if not asks_wording:
         source["items"] = {"item_id": item, "question": flat.question}
-        if flat.reference in rows.columns and not _varies(rows, item, flat.reference):
+        if flat.reference and _texts(rows, flat.reference) and not _varies(rows, item, flat.reference):
             source["items"]["reference_answer"] = flat.reference
     marks = _numbers(rows[scores].to_numpy().flat)
     total = points_in(roles.total) if roles.total else None
@@ -305,21 +306,26 @@ def _item(
     wording = _only(rows, roles.question)
     place = rows[QUESTION].iloc[0] if QUESTION in rows.columns else ""
     named = by_number.get(place, by_number.get("", points_in(wording or "", is_header=False)))
-    points = _numbers(rows[roles.points]) if roles.points in rows.columns else []
+    points = _numbers(_texts(rows, roles.points))
     best = max(_numbers(rows[list(scores)].to_numpy().flat), default=None)
-    varies = roles.question in rows.columns and rows[roles.question].nunique() > 1
+    varies = len(set(_texts(rows, roles.question))) > 1
     return DraftedItem(key, wording, _only(rows, roles.reference), max(points, default=named), best, varies)
 
 
 def _only(rows: pd.DataFrame, column: Pattern | None) -> str | None:
     """The text of a column, where all rows have one."""
-    texts = {_squeezed(text): text for text in rows[column] if text} if column in rows.columns else {}
+    texts = {_squeezed(text): text for text in _texts(rows, column) if text}
     return plain(next(iter(texts.values()))).strip() if len(texts) == 1 else None
 
 
-def _varies(rows: pd.DataFrame, by: str, column: Pattern | None) -> bool:
+def _varies(rows: pd.DataFrame, by: str, column: Pattern) -> bool:
     """Whether a column has different texts for one id."""
-    return bool(rows[column].map(_squeezed).groupby(rows[by]).nunique().max() > 1)
+    return bool(rows[str(column)].map(_squeezed).groupby(rows[by]).nunique().max() > 1)
+
+
+def _texts(rows: pd.DataFrame, column: Pattern | None) -> list[str]:
+    """The texts of a column; none where there is no such."""
+    return list(map(str, rows[column])) if isinstance(column, str) and column in rows.columns else []
 
 
 def _squeezed(text: str) -> str:

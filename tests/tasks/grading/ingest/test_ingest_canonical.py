@@ -358,13 +358,6 @@ ERRORS: list[tuple[str, list[tuple[Source, pd.DataFrame]], str | None, int | Non
      "responses.csv", None, "g", "no such"),
     ("missing filter column", [items(), responses(remade(RESPONSES, where={"g": "x"}))],
      "responses.csv", None, "g", "no such"),
-    ("unknown canonical column", [items(), responses(mapped(txt="answer"))], "responses.csv", None, "txt",
-     "'txt' is no canonical column; there are author_id, author_name, item_id, response_id, split, text"),
-    ("no column for the id", [items(), responses(remade(RESPONSES, responses={"item_id": "item", "text": "answer"}))],
-     "responses.csv", None, "response_id", "the mapping names no column"),
-    ("no column for the text", [items(), responses(remade(RESPONSES, responses={"response_id": "rid",
-      "item_id": "item"}))],
-     "responses.csv", None, "text", "the mapping names no column"),
     ("empty question", [items(question=["Why?", "  "]), responses()], "items.csv", 2, "question", "is empty"),
     ("empty id", [items(), responses(rid=["r1", ""])], "responses.csv", 2, "rid", "is empty"),
     ("missing id", [items(), responses(rid=[None, "r2"])], "responses.csv", 1, "rid", "is empty"),
@@ -421,6 +414,22 @@ def test_a_mistake_is_named_by_its_place(
     with pytest.raises(InputError, match=rule) as stop:
         canonical(sources)
     assert (stop.value.file, stop.value.row, stop.value.field) == (file, row, field)
+
+
+@pytest.mark.parametrize(
+    ("responses", "rule"),
+    [
+        (
+            {"response_id": "rid", "item_id": "item", "text": "t", "txt": "answer"},
+            "'txt' is no canonical column; there",
+        ),
+        ({"item_id": "item", "text": "answer"}, "the mapping names no column for 'response_id'"),
+        ({"response_id": "rid", "item_id": "item"}, "the mapping names no column for 'text'"),
+    ],
+)
+def test_a_mapping_names_the_columns_that_there_are(responses: dict[str, str], rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        remade(RESPONSES, responses=responses)
 
 
 def test_the_same_item_twice_is_one_item() -> None:
