@@ -23,7 +23,7 @@ from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.llm.budget import BudgetSpent, budget_of
-from rubricflow.tasks.core.llm.mailbox import NotedRequest, Outbox, WaitingForReplies, collecting
+from rubricflow.tasks.core.llm.mailbox import Noted, Outbox, WaitingForReplies, collecting
 from rubricflow.tasks.core.llm.mailbox_budget import MailboxBudget
 from rubricflow.tasks.core.llm.mailbox_files import PLAIN
 from rubricflow.tasks.core.llm.mailbox_folder import ANSWERS, Mailbox, in_words, opened
@@ -114,7 +114,7 @@ def batch(
         print(f"put the answers into {folder / ANSWERS}, then: {next_command}")
 
 
-def _taken_in(run: Callable[[], Any], mailbox: Mailbox, replies: Replies) -> dict[str, NotedRequest]:
+def _taken_in(run: Callable[[], Any], mailbox: Mailbox, replies: Replies) -> Noted:
     """What is open after the run was given all answers that are there; nothing where it has come to its end. Says what
     is odd about them, and what is waited for."""
     outbox = _collected(run, mailbox)

@@ -69,14 +69,10 @@ def record_replies(run: Run, to: Path, name: str | None = None, folder: Path | N
     if lost:
         raise StoreError(f"{shown_place(place)} holds no reply to {len(lost):,} requests of run {run.run_id}")
     header = Header(
-        format=0,
         run_id=run.run_id,
         recorded=manifest["written"],
         speakers=tuple(speakers),
         versions=manifest["versions"],
-        replies=0,
-        errors=0,
-        content="",
     )
     return write_recording(to, header, lines)
 

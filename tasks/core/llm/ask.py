@@ -159,17 +159,13 @@ def ask(
         backend, is_repair, pending = mender or backend, True, []
         for outcome in failed:
             following = repair(outcome.request, outcome.attempts)
-            if following is not None and not _is_known(following, outcome.attempts, backend):
-                pending.append((outcome, following))
+            if following is not None:
+                key = digest(following, backend.model, backend.by_subject)
+                if all(attempt.digest != key or attempt.reply.error is not None for attempt in outcome.attempts):
+                    pending.append((outcome, following))
     if waiting:
         raise waiting
     return outcomes
-
-
-def _is_known(request: Request, history: History[T], backend: Backend) -> bool:
-    """Whether a request has a reply in the history."""
-    key = digest(request, backend.model, backend.by_subject)
-    return any(attempt.digest == key and attempt.reply.error is None for attempt in history)
 
 
 def _answered(

@@ -34,6 +34,8 @@ class Turn:
 
 Arriving = Generator[tuple[int, Reply], None, None]
 """(Index of the request, reply), as each arrives."""
+Answers = Iterator[tuple[int, Reply]]
+"""The same of any kind."""
 
 
 class Backend(Protocol):
@@ -52,7 +54,7 @@ class Backend(Protocol):
     """Whether it answers by the subject's id rather than by the question: then the same question about two subjects is
     two calls, and the digest covers the subject."""
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields (index in `requests`, reply) as each arrives, in any order, each index once.
 
         By the time the next reply is waited for, the last one is on disk. An iterator may say how many more are there
@@ -69,7 +71,7 @@ class ReplyStream:
     def __init__(self, replies: Arriving, count_left: Callable[[], int]) -> None:
         self._replies, self._count_left = replies, count_left
 
-    def __iter__(self) -> Iterator[tuple[int, Reply]]:
+    def __iter__(self) -> Answers:
         return self
 
     def __next__(self) -> tuple[int, Reply]:
@@ -96,12 +98,12 @@ class BackendWrapper(Backend):
         """The address of a server that is waited for; None where none is, or the backend knows of none."""
         return getattr(self._backend, "absent", None)
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields as the backend does."""
         answers = self._backend.answer(requests)
         return ReplyStream(self.through(requests, answers), lambda: length_hint(answers))
 
-    def through(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
+    def through(self, requests: Sequence[Request], answers: Answers) -> Arriving:
         """What becomes of the backend's answers."""
         yield from answers
 
@@ -122,7 +124,7 @@ class Steady(BackendWrapper):
 
     _outage: StoppedError | None = None
 
-    def through(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
+    def through(self, requests: Sequence[Request], answers: Answers) -> Arriving:
         """Yields as the backend does, and then an error for all that it left open."""
         missing = set(range(len(requests)))
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, UserError
 from rubricflow.tasks.core.contracts.scoped import scoped
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backend import Backend, BackendWrapper
+from rubricflow.tasks.core.llm.backend import Answers, Backend, BackendWrapper
 from rubricflow.tasks.core.llm.forms import room
 from rubricflow.tasks.core.llm.prices import Price, TokenCounts, cost_of
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Unit = Literal["tokens", "usd"]
 """What a budget is counted in. Dollars are counted in billionths, so that sums are exact."""
+Amounts = dict[Unit, int]
+"""How much of each."""
 _CHARACTERS_PER_TOKEN = 3
 """Fewer than most texts have, so that a prompt is rather taken for longer than it is."""
 _OWN_TOKENS = 1_000
@@ -155,7 +157,7 @@ class Budgeted(BackendWrapper):
         super().__init__(backend)
         self._budget, self._price, self._engine = budget, price, engine
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields as the backend does; BudgetSpent when the next request cannot be paid for."""
         done = 0
         while done < len(requests):
@@ -175,16 +177,16 @@ class Budgeted(BackendWrapper):
                 raise BudgetSpent(spent_in_words(unit, *self._budget[unit].drawn(), most[unit]))
             done += affordable.begun
 
-    def _most(self, request: Request) -> dict[Unit, int]:
+    def _most(self, request: Request) -> Amounts:
         """What a request may take of each cap."""
-        most: dict[Unit, int] = {"tokens": longest(request, self._engine)}
+        most: Amounts = {"tokens": longest(request, self._engine)}
         if self._price is not None:
             most["usd"] = most_cost(request, self._price, self._engine)
         return {unit: most[unit] for unit in self._budget}
 
-    def _taken(self, request: Request, reply: Reply) -> dict[Unit, int]:
+    def _taken(self, request: Request, reply: Reply) -> Amounts:
         """What it took; the most that it may have cost where nobody counted its tokens."""
-        taken: dict[Unit, int] = {"tokens": (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)}
+        taken: Amounts = {"tokens": (reply.prompt_tokens or 0) + (reply.completion_tokens or 0)}
         if self._price is not None:
             cost = cost_of(reply, self._price)
             is_unpaid = reply.error is not None and reply.error.startswith(_UNPAID)
@@ -196,12 +198,10 @@ class Budgeted(BackendWrapper):
 class _Affordable(Sequence[Request]):
     """Requests that end where the budget does. A backend may go through them in another thread."""
 
-    def __init__(
-        self, requests: Sequence[Request], budget: Budget, most_of: Callable[[Request], dict[Unit, int]]
-    ) -> None:
+    def __init__(self, requests: Sequence[Request], budget: Budget, most_of: Callable[[Request], Amounts]) -> None:
         self._requests, self._budget, self._most_of = requests, budget, most_of
         self.begun = 0
-        self.open: dict[int, dict[Unit, int]] = {}
+        self.open: dict[int, Amounts] = {}
         """What is kept for those begun and not answered, by their place."""
 
     def __iter__(self) -> Iterator[Request]:
@@ -216,7 +216,7 @@ class _Affordable(Sequence[Request]):
             self.begun += 1
             yield request
 
-    def settle(self, place: int, taken: Mapping[Unit, int]) -> None:
+    def settle(self, place: int, taken: Amounts) -> None:
         """A call is over, and took so much."""
         for unit, amount in self.open.pop(place).items():
             self._budget[unit].settle(amount, taken.get(unit, 0))

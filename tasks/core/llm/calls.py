@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from operator import length_hint
 
-from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper, ReplyStream
+from rubricflow.tasks.core.llm.backend import Answers, Arriving, Backend, BackendWrapper, ReplyStream
 from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.llm.request import Reply, Request, digest, overdue
 
@@ -100,7 +101,7 @@ class Watched(BackendWrapper):
         super().__init__(backend)
         self._tell = tell
 
-    def through(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
+    def through(self, requests: Sequence[Request], answers: Answers) -> Arriving:
         """Yields as the backend does."""
         for index, reply in answers:
             self._tell(requests[index], reply)
@@ -117,7 +118,7 @@ class LoggingBackend(Watched):
         super().__init__(backend, lambda request, reply: self._calls.replied(reply))
         self._say, self._calls, self._said = say, Calls(clock), clock()
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields as the backend does."""
         self._calls.opened(len(requests))
         return super().answer(requests)
@@ -212,7 +213,7 @@ class _Patient(BackendWrapper):
         super().__init__(backend)
         self._in_flight, self._patience_s, self._is_last = in_flight, patience_s, is_last
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields as the backend does, and then an error for all that is still open."""
         arrived: queue.SimpleQueue[int] = queue.SimpleQueue()
         return ReplyStream(self._arriving(requests, arrived), arrived.qsize)
@@ -245,15 +246,24 @@ class _Patient(BackendWrapper):
 
 
 def _carry(backend: Backend, requests: Sequence[Request], replies: Sequence[Future[Reply]]) -> None:
-    """Brings each call its reply, or what ended the backend."""
-    open_ = dict(enumerate(replies))
+    """Brings each call its reply, those together that are there at once, or what ended the backend."""
+    open_, together = dict(enumerate(replies)), list[tuple[Future[Reply], Reply]]()
+    error: BaseException | None = None
     try:
-        for place, reply in backend.answer(requests):
+        answers = backend.answer(requests)
+        for place, reply in answers:
             if place in open_:
-                open_.pop(place).set_result(reply)
-    except BaseException as error:
-        for future in open_.values():
-            future.set_exception(error)
-        return
+                together.append((open_.pop(place), reply))
+            if not length_hint(answers):
+                for future, arrived in together:
+                    future.set_result(arrived)
+                together = []
+    except BaseException as ended:
+        error = ended
+    for future, arrived in together:
+        future.set_result(arrived)
     for future in open_.values():
-        future.set_result(Reply(error="no_reply: the backend gave no reply"))
+        if error:
+            future.set_exception(error)
+        else:
+            future.set_result(Reply(error="no_reply: the backend gave no reply"))

@@ -63,6 +63,18 @@ def read_error(content: bytes, messages: Sequence[Mapping[str, str]] = ()) -> Er
     return ErrorBody(tuple(said for kind, said in found if kind == "place"), words, own)
 
 
+def kind_of(status: int, said: ErrorBody) -> str:
+    """What an error is, live or in a batch: 'too_long' and 'refused' concern one request; 'busy' and 'broken' may pass.
+
+    status: of HTTP.
+    """
+    if status == 413 or (status in (400, 422, 500) and said.is_too_long):
+        return "too_long"
+    if status in (429, 529):
+        return "busy"
+    return "broken" if status >= 500 or status in (408, 409, 425) else "refused"
+
+
 def plainly(text: str) -> str:
     """A text in small letters with names as ours, whatever its blanks and however JSON escapes it."""
     unescaped = re.sub(r"\\+(?:[nrt]|u[0-9a-f]{4})|\s", " ", text).replace("\\", "")

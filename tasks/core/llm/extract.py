@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import regex
 
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.llm.tolerant import DEPTH, OPENING, Broken, Cut, Damaged, ObjectReader, RefusedObject
 
 _NAMES = "(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflect(?:ion)?|analysis|scratchpad|monologue)"
@@ -45,16 +46,16 @@ _UNSEEN = regex.compile(r"[\p{Mn}\p{Me}\p{Cf}]")
 _NUMBER = re.compile(r"\d{1,300}(?:\.\d{1,300})?(?:e[+-]?\d{1,3})?")
 _TOKEN = re.compile(rf"(?<![^\W_]){_NUMBER.pattern}(?![^\W_])|[^\W_]+")
 
-Serves = Callable[[dict[str, Any]], bool]
+Serves = Callable[[JsonDict], bool]
 """Whether an object is one that was asked for."""
-Serving = Callable[[object], list[dict[str, Any]]]
+Serving = Callable[[object], list[JsonDict]]
 """What of a value that was read serves, itself or objects inside it; where they differ, none is taken."""
 
 
 class Found(NamedTuple):
     """What a reply holds."""
 
-    artifact: dict[str, Any] | None
+    artifact: JsonDict | None
     how: str | None
     """How it was found, or why there is none, see `find`."""
     start: int = 0
@@ -63,10 +64,10 @@ class Found(NamedTuple):
 
 def extract(
     text: str | None, keys: frozenset[str], itemised: frozenset[str] = frozenset(), response: str = ""
-) -> tuple[dict[str, Any] | None, str | None]:
+) -> tuple[JsonDict | None, str | None]:
     """(object that carries all `keys`, how it was found), or (None, why there is none), see `find`."""
 
-    def serves(candidate: dict[str, Any]) -> bool:
+    def serves(candidate: JsonDict) -> bool:
         return keys <= candidate.keys()
 
     return find(text, serves, itemised, response, partial(_serving, serves, keys))[:2]
@@ -273,7 +274,7 @@ def _words(value: object) -> str:
     return " ".join(words)
 
 
-def _trusted(broken: Broken, text: str, start: int, notes: Iterable[str]) -> dict[str, Any] | None:
+def _trusted(broken: Broken, text: str, start: int, notes: Iterable[str]) -> JsonDict | None:
     """What is left of the artifact that begins at `start`; None for items in doubt, see `find`."""
     if not broken.named:
         return broken.artifact
@@ -301,7 +302,7 @@ def _strict(text: str) -> object:
     return value
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _members(pairs: list[tuple[str, Any]]) -> JsonDict:
     members = dict(pairs)
     if len(members) < len(pairs):
         raise RefusedObject("duplicate_key")
@@ -324,7 +325,7 @@ def inside(level: Iterable[object]) -> list[Any]:
     return list(chain.from_iterable(members))
 
 
-def _serving(serves: Serves, own: frozenset[str], value: object) -> list[dict[str, Any]]:
+def _serving(serves: Serves, own: frozenset[str], value: object) -> list[JsonDict]:
     """All objects that serve, this one and those inside it, the outermost first.
 
     own: keys under which an object that serves has its items. They are part of it and no other verdict, even where an

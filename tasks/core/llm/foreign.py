@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 import regex
 
@@ -15,6 +15,7 @@ from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Reader
 from rubricflow.tasks.core.llm.extract import find, inside, said
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.store.cells import as_number, as_text, missing, need, select, text_or_none
 from rubricflow.tasks.core.store.source import read
 from rubricflow.tasks.core.text.patterns import compiled, matches
@@ -30,7 +31,7 @@ _LEADING = regex.compile(
 )
 
 
-def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
+def foreign_rows(foreign: Foreign, base: Path) -> list[JsonDict]:
     """The rows of a foreign table that the study selects: response_id, reply and, if there is one, the recorded score;
     repeated replies about a response follow one another as their column has them.
 
@@ -48,7 +49,7 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[dict[str, Any]]:
     frame = select(frame, foreign.where, path)
     if foreign.sample:
         frame = frame.sort_values(foreign.sample, kind="stable")
-    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    rows: dict[tuple[str, ...], JsonDict] = {}
     for number, cells in zip((frame.index + 1).tolist(), frame[[*used]].to_dict("records"), strict=True):
         for name in (*ids, *repetition):
             if text_or_none(cells[name]) is None:
@@ -143,7 +144,7 @@ def json_keys(text: str, keys: Sequence[str | Sequence[str]], response: str = ""
     """
     alternatives = [(key,) if isinstance(key, str) else tuple(key) for key in keys]
 
-    def serving(value: object) -> list[dict[str, Any]]:
+    def serving(value: object) -> list[JsonDict]:
         """The outermost objects that serve; of several as deep those with the first of the alternatives."""
         level = [value]
         while level:

@@ -36,14 +36,18 @@ class NotedRequest(NamedTuple):
     engine: Engine
 
 
+Noted = dict[str, NotedRequest]
+"""Requests by digest, in the order of asking."""
+
+
 @dataclass
 class Outbox:
     """What a run would ask."""
 
     errors: Mapping[str, Reply] = field(default_factory=dict)
     """Digest of a request that was answered with an error that stays → the error."""
-    noted: dict[str, NotedRequest] = field(default_factory=dict)
-    """What nobody has answered, by digest, in the order of asking."""
+    noted: Noted = field(default_factory=dict)
+    """What nobody has answered."""
 
 
 _outbox: ContextVar[Outbox | None] = ContextVar("outbox", default=None)

@@ -6,10 +6,11 @@ what its provider counted. One that was asked again, as its answer was lost, cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from rubricflow.tasks.core.llm.budget import (
+    Amounts,
     Budget,
     Unit,
     amount_in_words,
@@ -18,7 +19,7 @@ from rubricflow.tasks.core.llm.budget import (
     spent_in_words,
     unpriced,
 )
-from rubricflow.tasks.core.llm.mailbox import NotedRequest
+from rubricflow.tasks.core.llm.mailbox import Noted
 from rubricflow.tasks.core.llm.mailbox_files import Brought
 from rubricflow.tasks.core.llm.mailbox_folder import AskedFile, Mailbox, most_in, rates_in
 from rubricflow.tasks.core.llm.prices import Price, Rates, TokenCounts, cost_of
@@ -27,7 +28,7 @@ from rubricflow.tasks.core.llm.prices import Price, Rates, TokenCounts, cost_of
 class MailboxBudget:
     """A budget for all that is asked by a mailbox; one without caps pays for everything."""
 
-    def __init__(self, mailbox: Mailbox, budget: Budget, noted: Mapping[str, NotedRequest]) -> None:
+    def __init__(self, mailbox: Mailbox, budget: Budget, noted: Noted) -> None:
         """budget: of which nothing is spent; noted: what is open. InputError where it is in dollars and nobody says the
         price of what was asked."""
         self._caps = budget
@@ -46,10 +47,10 @@ class MailboxBudget:
             for unit, amount in self._spent(times, answers.get(key, []), key).items():
                 budget[unit].spent += amount
 
-    def pays_for(self, open_: Mapping[str, NotedRequest], form: str) -> dict[str, NotedRequest]:
+    def pays_for(self, open_: Noted, form: str) -> Noted:
         """Of the requests, in their order, those whose most expensive outcome fits what is left, which is kept for
         them. InputError where nobody says their price."""
-        paid = dict[str, NotedRequest]()
+        paid = Noted()
         all_most = [
             self._amounts(one.engine.model, most_in(form, one), rates_in(form, one.engine)) for one in open_.values()
         ]
@@ -75,16 +76,14 @@ class MailboxBudget:
                 self._lack(f"the {len(file.digests):,} requests of {file.name}", short[0], all_most)
         return kept
 
-    def _lack(self, what: str, unit: Unit, all_most: Sequence[Mapping[Unit, int]]) -> None:
+    def _lack(self, what: str, unit: Unit, all_most: Sequence[Amounts]) -> None:
         total = amount_in_words(unit, sum(most[unit] for most in all_most))
         words = spent_in_words(unit, *self._caps[unit].drawn(), all_most[0][unit])
         self.lacks = f"{what}, of {total} at most, are not asked: {words}"
 
-    def _amounts(
-        self, model: str, counts: TokenCounts, rates: Sequence[Rates] | None, is_most: bool = True
-    ) -> dict[Unit, int]:
+    def _amounts(self, model: str, counts: TokenCounts, rates: Sequence[Rates] | None, is_most: bool = True) -> Amounts:
         """What tokens take of each cap. is_most: whether they are the most that a call may take."""
-        amounts: dict[Unit, int] = {"tokens": counts.prompt + counts.reply}
+        amounts: Amounts = {"tokens": counts.prompt + counts.reply}
         if "usd" in self._caps:
             if rates is None:
                 raise unpriced(model)
@@ -92,12 +91,10 @@ class MailboxBudget:
             amounts["usd"] = dearest(counts, price) if is_most else in_billionths(cost_of(counts, price) or 0.0)
         return {unit: amounts[unit] for unit in self._caps}
 
-    def _of_file(self, file: AskedFile, counts: TokenCounts, is_most: bool = True) -> dict[Unit, int]:
+    def _of_file(self, file: AskedFile, counts: TokenCounts, is_most: bool = True) -> Amounts:
         return self._amounts(file.model, counts, self._rates[file.name], is_most)
 
-    def _spent(
-        self, times: Sequence[tuple[AskedFile, TokenCounts]], answers: Sequence[Brought], key: str
-    ) -> dict[Unit, int]:
+    def _spent(self, times: Sequence[tuple[AskedFile, TokenCounts]], answers: Sequence[Brought], key: str) -> Amounts:
         """What a request has taken: counted where it was answered, and the most elsewhere. times: when it was asked,
         and what it took at most."""
         seen = [*(file.before.get(key, 0) for file, _ in times), len(answers)]
@@ -110,7 +107,7 @@ class MailboxBudget:
             if not came and file.ended is None
         ]
         counted = [answer.tokens() for answer in answers]
-        total = dict[Unit, int]()
+        total = Amounts()
         for unit in self._caps:
             # Which of the answers came to which time is not known: the dearest ones count.
             taken = [

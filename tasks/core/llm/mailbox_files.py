@@ -15,14 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rubricflow.tasks.core.llm.backends.structure import without_half_pairs
 from rubricflow.tasks.core.llm.forms import FORMS, PASSING, answered_by
-from rubricflow.tasks.core.llm.mailbox import NotedRequest
+from rubricflow.tasks.core.llm.mailbox import Noted, NotedRequest
 from rubricflow.tasks.core.llm.prices import TokenCounts, tokens_of
 from rubricflow.tasks.core.llm.request import Reply, ReplySource, Request
-from rubricflow.tasks.core.llm.schema import compact
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject, compact
 from rubricflow.tasks.core.store.files import file_digest
 
 PLAIN = "plain"
@@ -42,7 +41,7 @@ _AS_LINES = 'Write the answers as JSON Lines: {"id": "...", "reply": "..."}, in 
 _AS_SECTIONS = "Write a heading `## ID` with the id of the case, and below it the reply, in any order."
 
 
-def contents(form: str, model: str, noted: Mapping[str, NotedRequest]) -> Iterator[tuple[str, str]]:
+def contents(form: str, model: str, noted: Noted) -> Iterator[tuple[str, str]]:
     """(Suffix, content) of the files in which requests, by digest, are written in a form. model: who is to answer."""
     if form == PLAIN:
         yield "jsonl", as_lines(noted, model)
@@ -55,13 +54,13 @@ def contents(form: str, model: str, noted: Mapping[str, NotedRequest]) -> Iterat
         yield "jsonl", "".join(f"{line}\n" for line in lines)
 
 
-def parts(noted: Mapping[str, NotedRequest], form: str) -> Iterator[dict[str, NotedRequest]]:
+def parts(noted: Noted, form: str) -> Iterator[Noted]:
     """The requests in parts that keep a form's limits, each for one model."""
-    by_model: dict[str, dict[str, NotedRequest]] = {}
+    by_model: dict[str, Noted] = {}
     for key, one in noted.items():
         by_model.setdefault(one.model, {})[key] = one
     for mine in by_model.values():
-        part, size, systems = dict[str, NotedRequest](), 0, set[str]()
+        part, size, systems = Noted(), 0, set[str]()
         for key, one in mine.items():
             if form == PLAIN:  # in characters, a system prompt once
                 system = one.request.content_of("system") or ""
@@ -83,12 +82,12 @@ def _line(form: str, key: str, one: NotedRequest) -> str:
     return compact(FORMS[form].line(key, FORMS[form].body(one.request, one.engine)))
 
 
-def as_lines(cases: Mapping[str, NotedRequest], model: str) -> str:
+def as_lines(cases: Noted, model: str) -> str:
     """The requests as JSON Lines. cases: by digest. model: who is to answer."""
     systems = _systems(cases)
     named = {name: text for text, name in systems.items()}
     other = f'If you are another model than {model}, add "model" with your name.'
-    lines: list[dict[str, Any]] = [{"to_do": f"{_TO_DO} {_AS_LINES} {other}", "model": model, "systems": named}]
+    lines: list[JsonDict] = [{"to_do": f"{_TO_DO} {_AS_LINES} {other}", "model": model, "systems": named}]
     for key, noted in cases.items():
         system = systems.get(noted.request.content_of("system") or "")
         turns = [{"role": turn.role, "content": turn.content} for turn in noted.request.messages]
@@ -97,7 +96,7 @@ def as_lines(cases: Mapping[str, NotedRequest], model: str) -> str:
     return without_half_pairs("".join(f"{compact(line)}\n" for line in lines))
 
 
-def as_markdown(cases: Mapping[str, NotedRequest], model: str) -> str:
+def as_markdown(cases: Noted, model: str) -> str:
     """The requests as Markdown."""
     systems = _systems(cases)
     other = f"If you are another model than {model}, say so above the first heading: `Model: NAME`."
@@ -113,7 +112,7 @@ def as_markdown(cases: Mapping[str, NotedRequest], model: str) -> str:
     return without_half_pairs("\n\n".join(parts) + "\n")
 
 
-def _systems(cases: Mapping[str, NotedRequest]) -> dict[str, str]:
+def _systems(cases: Noted) -> dict[str, str]:
     """System prompt → its name in the file."""
     texts = dict.fromkeys(noted.request.content_of("system") or "" for noted in cases.values())
     texts.pop("", None)
@@ -143,7 +142,7 @@ class Brought:
     """File and line."""
     id: str | None
     """Of the request; None where it cannot be read."""
-    content: str | Mapping[str, Any] | Reply
+    content: str | JsonObject | Reply
     """The reply's text, or what is wrong with the line where there is no id; of a provider its answer, or an error."""
     source: ReplySource
 
@@ -215,7 +214,12 @@ def _from_line(place: str, line: str, source: ReplySource) -> Brought | None:
             raise ValueError("no JSON object")
         if "to_do" in record:
             return None
-        if (provider := _provider_of(record)) is not None:
+        provider = None
+        if "custom_id" in record:
+            provider = "anthropic" if "result" in record else "openai"
+        elif "key" in record and not record.keys().isdisjoint({"response", "error", "status"}):
+            provider = "gemini"
+        if provider is not None:
             key, answer = FORMS[provider].result(record)
             model = answered_by(answer) if isinstance(answer, Mapping) else None
             return Brought(place, key.lower(), answer, replace(source, provider=provider, model=model))
@@ -225,14 +229,7 @@ def _from_line(place: str, line: str, source: ReplySource) -> Brought | None:
         return Brought(place, None, str(error)[:200], source)
 
 
-def _provider_of(record: Mapping[str, Any]) -> str | None:
-    """Whose batch a line of results is of; None where it is of none."""
-    if "custom_id" in record:
-        return "anthropic" if "result" in record else "openai"
-    return "gemini" if "key" in record and not record.keys().isdisjoint({"response", "error", "status"}) else None
-
-
-def _read_record(record: Mapping[str, Any]) -> tuple[str, str, str | None]:
+def _read_record(record: JsonObject) -> tuple[str, str, str | None]:
     """(Id, reply, who answered where that is said) of an answer that is a line of JSON; ValueError for what is none."""
     name, reply, model = record.get("id"), record.get("reply"), record.get("model")
     if not isinstance(name, str):

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.forms import FORMS
-from rubricflow.tasks.core.llm.mailbox import NotedRequest
+from rubricflow.tasks.core.llm.mailbox import Noted, NotedRequest
 from rubricflow.tasks.core.llm.mailbox_files import (
     CHARACTERS_PER_TOKEN,
     ID,
@@ -30,7 +30,7 @@ from rubricflow.tasks.core.llm.mailbox_files import (
     parts,
     read_brought,
 )
-from rubricflow.tasks.core.llm.prices import Rates, TokenCounts, cost_of, price_of
+from rubricflow.tasks.core.llm.prices import Rates, TokenCounts, price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.files import digest_of, locked, write_atomically
@@ -106,7 +106,7 @@ class Mailbox:
 
     # What came.
 
-    def take(self, noted: Mapping[str, NotedRequest], replies: Replies) -> int:
+    def take(self, noted: Noted, replies: Replies) -> int:
         """Puts the answers to what is asked into the reply store; how many there were."""
         self._asked |= {key[:ID]: key for key in noted}
         new, before = list[tuple[str, str, Reply]](), len(self.errors)
@@ -134,7 +134,7 @@ class Mailbox:
         key = self._asked.get((name or "")[:ID])
         return key if key is not None and key.startswith(str(name)) else None
 
-    def notes(self, noted: Mapping[str, NotedRequest], replies: Replies) -> Iterator[str]:
+    def notes(self, noted: Noted, replies: Replies) -> Iterator[str]:
         """What is odd about the answers, in lines. noted: what is open in the end."""
         notes = [note for mine in self._notes.values() for note in mine]
         for brought in self._brought:
@@ -165,7 +165,7 @@ class Mailbox:
         """The file's requests to which no answer came since it was written."""
         return [key for key in file.digests if len(answers.get(key, ())) <= file.before.get(key, 0)]
 
-    def under_way(self, noted: Mapping[str, NotedRequest]) -> list[AskedFile]:
+    def under_way(self, noted: Noted) -> list[AskedFile]:
         """The files with open requests to which no answer came, and those whose batch has not ended."""
         answers = self.answers()
         return [
@@ -176,7 +176,7 @@ class Mailbox:
             and (file.sent is not None or len(self._unanswered(file, answers)) == len(file.digests))
         ]
 
-    def missing(self, noted: Mapping[str, NotedRequest]) -> dict[str, int]:
+    def missing(self, noted: Noted) -> dict[str, int]:
         """File of which some answers came → how many of its requests have none."""
         answers, to_ask = self.answers(), self.to_ask(noted)
         last = {key: file.name for file in self.files for key in file.digests}
@@ -186,12 +186,12 @@ class Mailbox:
             if (count := sum(key in to_ask and last[key] == file.name for key in self._unanswered(file, answers)))
         }
 
-    def to_ask(self, noted: Mapping[str, NotedRequest]) -> dict[str, NotedRequest]:
+    def to_ask(self, noted: Noted) -> Noted:
         """What is open and not under way."""
         there = {key for file in self.under_way(noted) for key in file.digests}
         return {key: one for key, one in noted.items() if key not in there}
 
-    def write_wave(self, noted: Mapping[str, NotedRequest], form: str) -> list[AskedFile]:
+    def write_wave(self, noted: Noted, form: str) -> list[AskedFile]:
         """Writes what is to be asked as the files of a new wave, and then their entries in the index; none where
         nothing is."""
         cut, answers = list(parts(self.to_ask(noted), form)), self.answers()
@@ -270,24 +270,23 @@ def rates_in(form: str, engine: Engine) -> tuple[Rates, ...] | None:
     return None if price is None else price.live if form == PLAIN else price.batch
 
 
-def in_words(file: AskedFile, noted: Mapping[str, NotedRequest]) -> str:
-    """What the requests of a file take: tokens, and what they cost at whose price."""
+def in_words(file: AskedFile, noted: Noted) -> str:
+    """About what the requests of a file take: tokens, and what they cost at whose price."""
     requests, engine = [noted[key].request for key in file.digests], noted[file.digests[0]].engine
     is_plain = file.form == PLAIN
-    rooms = [one.sampling.longest if is_plain else FORMS[file.form].room(one, engine) for one in requests]
-    sizes = [one.prompt_length // CHARACTERS_PER_TOKEN for one in requests]
-    calls = list(map(TokenCounts, sizes, rooms))
-    prompts, most = sum(call.prompt for call in calls), sum(call.reply for call in calls)
+    most = sum(one.sampling.longest if is_plain else FORMS[file.form].room(one, engine) for one in requests)
+    characters = sum(one.prompt_length for one in requests)
     if is_plain:  # the system prompts stand there once
-        systems = Counter(one.content_of("system") or "" for one in requests)
-        prompts -= sum(len(text) * (count - 1) for text, count in systems.items()) // CHARACTERS_PER_TOKEN
+        systems = [one.content_of("system") or "" for one in requests]
+        characters -= sum(map(len, systems)) - sum(map(len, set(systems)))
+    prompts = characters // CHARACTERS_PER_TOKEN
     tokens = f"{len(requests):,} requests to {file.model}, about {prompts:,} prompt tokens, at most {most:,} of replies"
     price = price_of(engine, None if is_plain else file.form)
     if price is None:
         return f"{tokens}; what {file.model} costs is not known: name it under engine.price"
-    least = sum(cost_of(call._replace(reply=0), price, batch=not is_plain) or 0.0 for call in calls)
-    dearest = sum(cost_of(call, price, batch=not is_plain) or 0.0 for call in calls)
-    return f"{tokens}; ${least:,.2f} for the prompts, ${dearest:,.2f} at most: {price.in_words}"
+    rates = price.rates(max(one.prompt_length for one in requests) // CHARACTERS_PER_TOKEN, batch=not is_plain)
+    least, replies = prompts * rates.input / 1_000_000, most * rates.output / 1_000_000
+    return f"{tokens}; ${least:,.2f} for the prompts, ${least + replies:,.2f} at most: {price.in_words}"
 
 
 def _read_index(path: Path) -> list[AskedFile]:
@@ -295,15 +294,14 @@ def _read_index(path: Path) -> list[AskedFile]:
         record = json.loads(path.read_bytes())
         if record["version"] != _VERSION:
             raise ValueError(f"it is of version {record['version']}, and this one reads {_VERSION}")
-        return [_file(entry) for entry in record["files"]]
+        files = []
+        for entry in record["files"]:
+            rates = entry["rates"] and tuple(Rates(*tier) for tier in entry["rates"])
+            most = tuple((prompt, reply) for prompt, reply in entry["most"])
+            files.append(AskedFile(**entry | {"digests": tuple(entry["digests"]), "most": most, "rates": rates}))
+        return files
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, KeyError) as error:
         hint = "take another folder; what is in the reply store is not asked again"
         raise InputError(f"is no index of a mailbox: {error}", file=path, hint=hint) from error
-
-
-def _file(entry: dict[str, Any]) -> AskedFile:
-    rates = entry["rates"] and tuple(Rates(*tier) for tier in entry["rates"])
-    most = tuple((prompt, reply) for prompt, reply in entry["most"])
-    return AskedFile(**entry | {"digests": tuple(entry["digests"]), "most": most, "rates": rates})

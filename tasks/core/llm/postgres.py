@@ -6,13 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import psycopg
 
 from rubricflow.tasks.core.contracts.errors import StoreError, first_line
 from rubricflow.tasks.core.llm.reply_store import Access, Replies, shown_place
-
-if TYPE_CHECKING:
-    import psycopg
 
 T = TypeVar("T")
 _PATIENCE_S = 300.0
@@ -62,8 +61,6 @@ class PostgresReplies(Replies):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        import psycopg
-
         try:
             yield
         except (psycopg.Error, OSError, ValueError, TypeError) as error:
@@ -89,8 +86,6 @@ class PostgresReplies(Replies):
 
     def _may_return(self, error: Exception) -> bool:
         """Whether a failure is the connection's, or that of two who waited for each other: then to try again helps."""
-        import psycopg
-
         if isinstance(error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
             return True
         lost = self._connection is None or self._connection.closed
@@ -99,8 +94,6 @@ class PostgresReplies(Replies):
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:
-            import psycopg
-
             self._connection = None
             more = f"{'&' if '?' in self._url else '?'}{_ALIVE}&application_name=rubricflow"
             self._connection = psycopg.connect(self._url + more, autocommit=True)

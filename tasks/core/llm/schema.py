@@ -11,6 +11,10 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+JsonObject = Mapping[str, Any]
+"""An object of JSON, to be read."""
+JsonDict = dict[str, Any]
+"""One that is made."""
 _SHOWN = 8
 """Members of one shape that a form shows in full; of further ones it shows the names."""
 BLANKS = ("\n" * 20, "\t" * 20, " \n" * 20, " " * 200)
@@ -19,17 +23,17 @@ takes four."""
 _BOUNDS = frozenset({"minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum", "pattern"})
 
 
-def text(longest: int, shown: str = "text") -> dict[str, Any]:
+def text(longest: int, shown: str = "text") -> JsonDict:
     """Schema of a text that is not empty and ends. shown: what a form shows in its place."""
     return {"type": "string", "minLength": 1, "maxLength": longest, "description": shown}
 
 
-def record(properties: Mapping[str, Any]) -> dict[str, Any]:
+def record(properties: JsonObject) -> JsonDict:
     """Schema of an object with exactly these keys."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def several(item: Mapping[str, Any], fewest: int, most: int) -> dict[str, Any]:
+def several(item: JsonObject, fewest: int, most: int) -> JsonDict:
     """Schema of a list."""
     return {"type": "array", "items": item, "minItems": fewest, "maxItems": most}
 
@@ -39,7 +43,7 @@ def compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def form(schema: Mapping[str, Any], of_refs: Mapping[str, str] | None = None) -> str:
+def form(schema: JsonObject, of_refs: Mapping[str, str] | None = None) -> str:
     """What keeps a schema, as a prompt shows it: compact JSON with placeholders. Every member is named; of many that
     look alike the first are shown in full.
 
@@ -79,7 +83,7 @@ def plain(schema: Any) -> Any:
         return schema
     kinds = schema.get("anyOf", ())
     if kinds and all("properties" in kind for kind in kinds):
-        merged = dict[str, Any]()
+        merged = JsonDict()
         for name in kinds[0]["properties"]:
             members = [kind["properties"][name] for kind in kinds]  # all of one type
             joined = next((member for member in members if "enum" not in member), None)

@@ -16,6 +16,7 @@ import webbrowser
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import h11
@@ -100,10 +101,8 @@ class Server(uvicorn.Server):
                 continue
             while pause := self._places.pause(address, loop.time()):
                 await asyncio.sleep(pause)
-            await loop.connect_accepted_socket(self._connection, connection)
-
-    def _connection(self) -> Connection:
-        return Connection(self._places, self.config, self.server_state, self.lifespan.state)
+            of_server = self.config, self.server_state, self.lifespan.state
+            await loop.connect_accepted_socket(partial(Connection, self._places, *of_server), connection)
 
 
 class LogRateLimiter(logging.Filter):

@@ -10,22 +10,20 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
 from rubricflow.tasks.core.llm.backends.limits import SpentQuota, retry_after, spent_quota
 from rubricflow.tasks.core.llm.backends.structure import messages
-from rubricflow.tasks.core.llm.error_body import ErrorBody, lenient, read_error
+from rubricflow.tasks.core.llm.error_body import ErrorBody, kind_of, lenient, read_error
 from rubricflow.tasks.core.llm.forms import FORMS, Form, room
 from rubricflow.tasks.core.llm.forms.form import count
 from rubricflow.tasks.core.llm.forms.openai import contract
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
-from rubricflow.tasks.core.llm.schema import BLANKS, plain
+from rubricflow.tasks.core.llm.schema import BLANKS, JsonDict, JsonObject, plain
 
-BUSY, DOWN, BROKEN, UNFIT, ODD, FINAL = "busy", "unreachable", "broken", "too_long", "refused", "final"
+BUSY, DOWN, BROKEN, ODD, FINAL = "busy", "unreachable", "broken", "refused", "final"
 STARTING, CHANGED, SPENT = "starting", "changed", "quota"
 """Kinds of failure."""
 _SHOWN = 300
@@ -61,16 +59,16 @@ class Completions:
         self._parameters = CallParameters(engine.options)
         self._is_plain = False  # whether schemas go out as the strictest servers take them
 
-    def body(self, request: Request) -> dict[str, Any]:
+    def body(self, request: Request) -> JsonDict:
         """The JSON that asks, as far as it is known what the server takes."""
         if self._form is not None:
             return self._form.body(request, self._engine)
         return self._parameters.applied(self._wanted(request))
 
-    def _wanted(self, request: Request) -> dict[str, Any]:
+    def _wanted(self, request: Request) -> JsonDict:
         """The JSON that asks for all that the study says."""
         how, options = request.sampling, self._engine.options
-        body: dict[str, Any] = {
+        body: JsonDict = {
             "model": self._engine.model,
             "messages": messages(request),
             "temperature": how.temperature,
@@ -90,7 +88,7 @@ class Completions:
             body["response_format"] = contract(request.schema, self._is_plain)
         return body | options
 
-    def content(self, body: Mapping[str, Any]) -> bytes:
+    def content(self, body: JsonObject) -> bytes:
         """A body as it is sent. What many bodies share, the rubric and the contract above all, is written once."""
         heavy = _HEAVY & body.keys() - self._engine.options.keys()
         light = _ENCODER.encode({name: value for name, value in body.items() if name not in heavy})
@@ -103,7 +101,7 @@ class Completions:
         return f"{{{','.join(filter(None, members))}}}".encode()
 
     def read(
-        self, url: str, request: Request, body: Mapping[str, Any], response: HttpAnswer, seconds: float
+        self, url: str, request: Request, body: JsonObject, response: HttpAnswer, seconds: float
     ) -> Reply | Failure:
         """What an answer to `body` that took so many seconds means; a failure that may pass where a 200 holds no
         reply."""
@@ -122,7 +120,7 @@ class Completions:
             changed = self._parameters.changed(self._wanted(request), body)
         return replace(reply, latency_s=seconds, changed=changed)
 
-    def _refusal(self, url: str, request: Request, body: Mapping[str, Any], response: HttpAnswer) -> Failure:
+    def _refusal(self, url: str, request: Request, body: JsonObject, response: HttpAnswer) -> Failure:
         """What an answer other than 200 means, which may say that the call is to be changed."""
         said = read_error(response.content, messages(request))
         failure = self._failure(url, response, said)
@@ -157,13 +155,10 @@ class Completions:
             return Failure(FINAL, f"{message} ({reason})")
         if code == 404:
             return Failure(FINAL, f"{message} (does it serve the model under the name '{self._engine.model}'?)")
-        if code == 413 or (code in (400, 422, 500) and said.is_too_long):
-            return Failure(UNFIT, message)
-        if code in (429, 529):
-            return Failure(BUSY, message, wait, answered=True)
-        if code in (408, 409, 425) or code >= 500:
-            return Failure(STARTING if code == 503 else BROKEN, message, wait, answered=True)
-        return Failure(ODD, message)
+        kind = kind_of(code, said)
+        if kind not in (BUSY, BROKEN):
+            return Failure(kind, message)
+        return Failure(STARTING if code == 503 else kind, message, wait, answered=True)
 
     def window(self, response: HttpAnswer) -> int | None:
         """Tokens that prompt and reply may have together, as a list of the server's models says; None where it does
@@ -182,11 +177,11 @@ class Completions:
 
 
 @cached_by_identity
-def _written(value: Mapping[str, Any] | str) -> str:
+def _written(value: JsonObject | str) -> str:
     return _ENCODER.encode(value)
 
 
-PINS: Mapping[str, Any] = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "stop": [*BLANKS]}
+PINS: JsonObject = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "stop": [*BLANKS]}
 """What vLLM and SGLang take from the model's generation_config.json where a body does not say it, each switched off;
 and where a reply that has run into blanks is cut."""
 _ALWAYS = frozenset({"model", "messages"})
@@ -215,12 +210,12 @@ class CallParameters:
     """What becomes of a body's parameters: all are sent as the study says until the server refuses one, which is then
     renamed or left out of every further body. What the study itself puts among the engine's options stays."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: JsonObject) -> None:
         """options: the study's own fields of every body."""
         self._options = frozenset(options)
         self._instead: dict[str, str | None] = {}
 
-    def applied(self, body: dict[str, Any]) -> dict[str, Any]:
+    def applied(self, body: JsonDict) -> JsonDict:
         """The body as the server takes it, as far as is known."""
         for name, instead in self._instead.items():
             if name in body and name not in self._options:
@@ -228,14 +223,14 @@ class CallParameters:
                 body |= {instead: value} if instead else {}
         return body
 
-    def changed(self, wanted: Mapping[str, Any], sent: Mapping[str, Any]) -> str | None:
+    def changed(self, wanted: JsonObject, sent: JsonObject) -> str | None:
         """In words how a body that was sent differs from the one that was wanted; None where it does not."""
         gone = sorted(wanted.keys() - sent.keys())
         renamed = [f"{name} as {_IN_PLACE[name]}" for name in gone if _IN_PLACE.get(name, "") in sent]
         left_out = [name for name in gone if _IN_PLACE.get(name, "") not in sent]
         return "; ".join([*renamed, *(f"without {name}" for name in left_out)]) or None
 
-    def gives_up(self, url: str, body: Mapping[str, Any], said: ErrorBody, in_words: str) -> bool:
+    def gives_up(self, url: str, body: JsonObject, said: ErrorBody, in_words: str) -> bool:
         """Whether a body was refused for parameters in it, so that it is worth while to ask once more. Each is
         logged once, with the server's words."""
         ours = body.keys() - self._options - _ALWAYS
@@ -250,7 +245,7 @@ class CallParameters:
         return bool(refused)
 
 
-def _refused(said: ErrorBody, body: Mapping[str, Any], ours: frozenset[str] | set[str]) -> set[str]:
+def _refused(said: ErrorBody, body: JsonObject, ours: frozenset[str] | set[str]) -> set[str]:
     """Those of our parameters that an error is about: those that it points to or, failing that, those that its words
     refuse. Where it points elsewhere its words say nothing: some servers repeat the whole body in them."""
     if said.places:

@@ -71,17 +71,20 @@ class SharedLoop:
     def start(self, work: Coroutine[Any, Any, None], out: Out) -> Callable[[], object]:
         """Starts work; returns what cancels it. None is the last thing in the queue, however the work ends."""
 
-        async def watched() -> None:
-            try:
-                await work
-            except Exception as error:
+        def end(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
                 broken = RuntimeError("openai: the client broke")
                 broken.__cause__ = error
                 out.put(broken)
-            finally:
-                out.put(None)
+            out.put(None)
 
-        return asyncio.run_coroutine_threadsafe(watched(), self.loop).cancel
+        async def begin() -> asyncio.Task[None]:
+            task = asyncio.create_task(work)
+            task.add_done_callback(end)
+            return task
+
+        task = asyncio.run_coroutine_threadsafe(begin(), self.loop).result()
+        return lambda: self.loop.call_soon_threadsafe(task.cancel)
 
 
 class HttpAnswer(NamedTuple):
@@ -103,12 +106,14 @@ class Connections:
         self._addresses: dict[str, _Address | None] = {}
 
     async def post(self, url: str, content: bytes, key: str) -> HttpAnswer:
-        """The answer to a body of JSON; errors are those of httpx.
+        """The answer to a body of JSON, by the proxy that the environment names; errors are those of httpx.
 
         key: sent as Idempotency-Key, by which some servers know a call that they have begun already.
         """
         if url not in self._addresses:
-            self._addresses[url] = None if _has_proxy(url) else _address(url, self._headers)
+            parts, proxies = urlsplit(url), getproxies()
+            has_proxy = (parts.scheme in proxies or "all" in proxies) and not proxy_bypass(parts.hostname or "")
+            self._addresses[url] = None if has_proxy else _address(url, self._headers)
         address = self._addresses[url]
         if address is None:
             headers = {"Content-Type": "application/json", "Idempotency-Key": key}
@@ -146,12 +151,6 @@ class Connections:
     def _client(self) -> httpx.AsyncClient:
         """For proxies, and for what is asked once."""
         return httpx.AsyncClient(headers=self._headers, timeout=self._timeout_s, verify=_trusted())
-
-
-def _has_proxy(url: str) -> bool:
-    """Whether the environment names a proxy for this address."""
-    parts, proxies = urlsplit(url), getproxies()
-    return (parts.scheme in proxies or "all" in proxies) and not proxy_bypass(parts.hostname or "")
 
 
 @cache

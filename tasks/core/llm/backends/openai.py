@@ -22,7 +22,7 @@ import httpx
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backend import Arriving, Backend, ReplyStream
+from rubricflow.tasks.core.llm.backend import Answers, Arriving, Backend, ReplyStream
 from rubricflow.tasks.core.llm.backends.completions import (
     BROKEN,
     BUSY,
@@ -179,7 +179,7 @@ class OpenAI(Backend):
         """What calls go over."""
         return Connections({"Authorization": f"Bearer {self._key}"} if self._key else {}, self._engine.timeout_s)
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields each reply as it arrives. Threads may ask at once: they share one event loop, and all limits."""
         out: Out = queue.SimpleQueue()
         return ReplyStream(self._arriving(requests, out), out.qsize)

@@ -8,7 +8,6 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from rubricflow.tasks.core.llm.backends.limits import allowances
@@ -18,7 +17,6 @@ from rubricflow.tasks.core.llm.request import Reply, Request
 if TYPE_CHECKING:
     from rubricflow.tasks.core.llm.ledger import CallLedger
 
-_REMEMBERED = 4096
 _TOKENS_PER_CHARACTER = 1 / 3
 """Until a server has said how many a prompt had; rather too many than too few."""
 _SHORTEST_S = 0.01
@@ -30,32 +28,22 @@ class Prefixes:
 
     def __init__(self, replicas: int, concurrency: int) -> None:
         """concurrency: calls of the whole run at once, over all replicas."""
-        self._replicas = replicas
+        self._replicas = range(replicas)
         self._slots = math.ceil(concurrency / replicas)
         """Calls that one replica gets of this client before the others are asked, too."""
-        self._seen: set[bytes] = set()
 
     def choose(self, request: Request, in_flight: Sequence[int], able: Sequence[bool]) -> int:
         """The replica for a request. in_flight: calls that each has from here; able: which may be asked, at least one.
 
-        A client that has met fewer beginnings than there are replicas lets several replicas share one.
+        Every beginning prefers the replicas in another order, which the others keep where one is left aside (rendezvous
+        hashing).
         """
-        if self._replicas == 1:
+        if len(self._replicas) == 1:
             return 0
-        key = hashlib.sha256(request.messages[0].content.encode("utf-8", "surrogatepass")).digest()
-        if len(self._seen) < _REMEMBERED:
-            self._seen.add(key)
-        ranked = [number for number in _ranked(key, self._replicas) if able[number]]
-        sharers = math.ceil(self._replicas / len(self._seen))
-        first = min(ranked[:sharers], key=in_flight.__getitem__)
-        return first if in_flight[first] < self._slots else min(ranked, key=in_flight.__getitem__)
-
-
-@lru_cache(_REMEMBERED)
-def _ranked(key: bytes, replicas: int) -> list[int]:
-    """The replicas in the order in which a beginning prefers them: another order for every beginning, which the others
-    keep where one is left aside (rendezvous hashing)."""
-    return sorted(range(replicas), key=lambda number: hashlib.sha256(key + number.to_bytes(4)).digest())
+        beginning = request.messages[0].content.encode("utf-8", "surrogatepass")
+        numbers = [number for number in self._replicas if able[number]]
+        ranked = sorted(numbers, key=lambda number: hashlib.sha256(b"%d %b" % (number, beginning)).digest())
+        return ranked[0] if in_flight[ranked[0]] < self._slots else min(ranked, key=in_flight.__getitem__)
 
 
 class Level:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from rubricflow.tasks.core.contracts.backends import Choice
 from rubricflow.tasks.core.contracts.errors import InputError, StoreError, first_line
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.backend import Answers, Backend
 from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
@@ -63,7 +63,7 @@ class _OneByOne(Backend):
 
     name = "replay"
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields in order."""
         for index, request in enumerate(requests):
             yield index, self.reply_to(request)
@@ -98,7 +98,7 @@ class Recorded(_OneByOne):
         self.model = speaker.mender or speaker.model if mends else speaker.model
         self._recording, self._speaker = recording, speaker
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields in order."""
         if missing := [request for request in requests if digest(request, self.model) not in self._recording]:
             raise self._recording.refuse(missing, len(requests), self._speaker)
@@ -188,7 +188,7 @@ class Speaker(Frozen):
 class Header(Frozen):
     """Where recorded replies come from."""
 
-    format: int
+    format: int = FORMAT
     """Counts changes of the file's form."""
     run_id: str
     """The run that they were given to."""
@@ -198,11 +198,11 @@ class Header(Frozen):
     """Who gave them."""
     versions: dict[str, str]
     """Of Python and the libraries."""
-    replies: int
+    replies: int = 0
     """How many there are."""
-    errors: int
+    errors: int = 0
     """Requests to which there was none, and why is recorded in its place."""
-    content: str
+    content: str = ""
     """Digest of all rows."""
 
     @property
@@ -286,8 +286,8 @@ def write_recording(path: Path, header: Header, lines: Iterable[RecordedCall]) -
     """Write the file; returns its header, whose counts and digest are made of the lines. StoreError if it cannot."""
     ordered = sorted(lines)
     errors = sum("error" in json.loads(line.reply) for line in ordered)
-    counts = {"replies": len(ordered) - errors, "errors": errors, "content": digest_of(ordered)}
-    header = header.model_copy(update={"format": FORMAT} | counts)
+    counts = {"format": FORMAT, "replies": len(ordered) - errors, "errors": errors, "content": digest_of(ordered)}
+    header = header.model_copy(update=counts)
     table = pa.table([list(column) for column in zip(*ordered, strict=True)], schema=_ROWS)
     metadata = {_HEADER: sealed(header.model_dump(mode="json"))}
     write_atomically(path, as_parquet(table.replace_schema_metadata(metadata)))

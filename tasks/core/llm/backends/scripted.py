@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rubricflow.tasks.core.llm.backend import Backend, Turn
+from rubricflow.tasks.core.llm.backend import Answers, Backend, Turn
 from rubricflow.tasks.core.llm.request import Reply, Request, overdue
 
 # Answers without a model server: a function over the requests' plain data.
@@ -23,7 +23,7 @@ class Offline(Backend):
         self.model, self.batch_size = model, batch_size
         self._answer, self._turn = answer, Turn()
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields once the whole batch is answered, one thread's after the other's."""
         with self._turn.taken(requests) as is_mine:
             if not is_mine:
@@ -56,7 +56,7 @@ class Scripted(Backend):
         """Requests seen so far."""
         return len(self.asked)
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields in order; raises the fault that the script holds for a request."""
         for index, request in enumerate(requests):
             line = self._line(request)

@@ -13,7 +13,7 @@ import importlib.util
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of, install
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backend import Backend, Turn
+from rubricflow.tasks.core.llm.backend import Answers, Backend, Turn
 from rubricflow.tasks.core.llm.backends.structure import ControlTokensError, Structure, as_written
 from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
@@ -100,13 +100,13 @@ class Vllm(Backend):
         self._structure: Structure
         self._turn = Turn()
 
-    def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields each reply as its decoding ends, one thread's after the other's; a request that is not waited for any
         more, or whose time is over, is given up."""
         with self._turn.taken(requests) as is_mine:
             yield from self._decoded(requests) if is_mine else ((index, overdue()) for index in range(len(requests)))
 
-    def _decoded(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
+    def _decoded(self, requests: Sequence[Request]) -> Answers:
         if self._loaded is None:
             loaded = load(self._weights, self._local, self._engine.options)
             self._structure = Structure(loaded.get_tokenizer(), self._engine.model)

@@ -21,6 +21,7 @@ from rubricflow.tasks.core.llm.forms.form import (
     without_text,
 )
 from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject
 
 _BY_BUDGET = re.compile(r"claude-(?:3|\w+-4(?!-[6-9]\b))")
 """Models up to 4.5: they think where a number of tokens is named, and take no effort."""
@@ -31,7 +32,7 @@ _NOT_BEFORE = re.compile(r"claude-sonnet-5-5")
 """Thinks between tools at least, of which there are none here."""
 
 
-def _thinking(engine: Engine) -> dict[str, Any] | None:
+def _thinking(engine: Engine) -> JsonDict | None:
     """What the model takes for the study's effort; None for its own measure."""
     if engine.effort is None:
         return None
@@ -57,10 +58,10 @@ def takes(engine: Engine) -> frozenset[str]:
     return frozenset()
 
 
-def body(request: Request, engine: Engine) -> dict[str, Any]:
+def body(request: Request, engine: Engine) -> JsonDict:
     """Parameters of POST /v1/messages."""
     turns = messages(request)
-    made: dict[str, Any] = {
+    made: JsonDict = {
         "model": engine.model,
         "max_tokens": FORM.room(request, engine),
         "messages": [turn for turn in turns if turn["role"] != "system"],
@@ -70,7 +71,7 @@ def body(request: Request, engine: Engine) -> dict[str, Any]:
         mark = {"cache_control": {"type": "ephemeral"}} if engine.caching else {}
         made["system"] = [*shared[:-1], shared[-1] | mark]
     # A model held to a tool would be another way to a form, which current models refuse.
-    wanted: dict[str, Any] = {}
+    wanted: JsonDict = {}
     if request.schema is not None:
         wanted["format"] = {"type": "json_schema", "schema": plainest(request.schema)}
     how = _thinking(engine)
@@ -83,12 +84,12 @@ def body(request: Request, engine: Engine) -> dict[str, Any]:
     return with_options(made, engine.options)
 
 
-def line(digest: str, body: Mapping[str, Any]) -> dict[str, Any]:
+def line(digest: str, body: JsonObject) -> JsonDict:
     """One of the `requests` of POST /v1/messages/batches."""
     return {"custom_id": digest, "params": body}
 
 
-def read_answer(answer: Mapping[str, Any], request: Request) -> Reply:
+def read_answer(answer: JsonObject, request: Request) -> Reply:
     """The reply in a message."""
     blocks, reason, usage = answer["content"], answer.get("stop_reason"), mapping(answer.get("usage"))
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
@@ -110,7 +111,7 @@ def read_answer(answer: Mapping[str, Any], request: Request) -> Reply:
     return as_written(reply) if text else without_text(reply, reason, any("thinking" in b["type"] for b in blocks))
 
 
-def read_result(line: Mapping[str, Any]) -> tuple[str, Mapping[str, Any] | Reply]:
+def read_result(line: JsonObject) -> tuple[str, JsonObject | Reply]:
     """A line of GET /v1/messages/batches/ID/results."""
     custom_id, result = line["custom_id"], line["result"]
     kind = result["type"]
@@ -127,7 +128,7 @@ _STATUS: Mapping[Any, int] = {
     "rate_limit_error": 429,
     "api_error": 500,
     "timeout_error": 504,
-    "overloaded_error": 529,
+    "overloaded_error": 503,
     "request_too_large": 413,
 }
 """What an error is called → its status live."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rubricflow.tasks.core.contracts.settings.engine import Effort, Engine
-from rubricflow.tasks.core.llm.error_body import read_error
+from rubricflow.tasks.core.llm.error_body import kind_of, read_error
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
-from rubricflow.tasks.core.llm.schema import plain
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject, plain
 
 THINKING: Mapping[Effort | None, int] = {"none": 0, "low": 4096, "medium": 8192, "high": 16_384, None: 16_384}
 """Tokens of thinking by effort; where none is named a model thinks as it likes."""
@@ -28,13 +28,13 @@ class Form:
     """Requests that a batch file holds at most."""
     bytes: int
     """Its size at most."""
-    body: Callable[[Request, Engine], dict[str, Any]]
+    body: Callable[[Request, Engine], JsonDict]
     """What asks. Nothing is in it that current models refuse, as a batch cannot learn by refusal."""
-    line: Callable[[str, Mapping[str, Any]], dict[str, Any]]
+    line: Callable[[str, JsonObject], JsonDict]
     """(Digest, body) → a line of a batch's input file; the digest is its custom id."""
-    read_answer: Callable[[Mapping[str, Any], Request], Reply]
+    read_answer: Callable[[JsonObject, Request], Reply]
     """See `read`; raises LookupError, TypeError, ValueError or AttributeError for what is no answer."""
-    read_result: Callable[[Mapping[str, Any]], tuple[str, Mapping[str, Any] | Reply]]
+    read_result: Callable[[JsonObject], tuple[str, JsonObject | Reply]]
     """See `result`; raises as `read_answer` does."""
     takes: Callable[[Engine], frozenset[str]]
     """Which of a request's ways of drawing a reply (temperature, top_p, top_k, seed, logprobs) its models take."""
@@ -45,7 +45,7 @@ class Form:
         """Tokens that a reply and the thinking before it may take."""
         return request.sampling.longest + self.thinking(engine)
 
-    def read(self, answer: Mapping[str, Any], request: Request, engine: Engine | None = None) -> Reply:
+    def read(self, answer: JsonObject, request: Request, engine: Engine | None = None) -> Reply:
         """The reply in an answer; an error where there is none. engine: who was asked, so that the reply says what of
         the request its provider does not take."""
         try:
@@ -59,7 +59,7 @@ class Form:
         missing = sorted(_wanted(request, engine).keys() - self.takes(engine) - engine.options.keys())
         return "; ".join(f"without {name}" for name in missing) or None
 
-    def result(self, line: Mapping[str, Any]) -> tuple[str, Mapping[str, Any] | Reply]:
+    def result(self, line: JsonObject) -> tuple[str, JsonObject | Reply]:
         """A line of a batch's output file → custom id, and the answer or an error reply; ValueError for a line that is
         no result of this provider."""
         try:
@@ -72,17 +72,17 @@ class Form:
 
 
 @cached_by_identity
-def plainest(schema: Mapping[str, Any]) -> Any:
+def plainest(schema: JsonObject) -> Any:
     """A schema within what the strictest servers take; made once for many requests."""
     return plain(schema)
 
 
-def drawn(request: Request, engine: Engine, takes: frozenset[str]) -> dict[str, Any]:
+def drawn(request: Request, engine: Engine, takes: frozenset[str]) -> JsonDict:
     """Those parameters of drawing a reply that say something and are taken, by their names here."""
     return {name: value for name, value in _wanted(request, engine).items() if name in takes}
 
 
-def _wanted(request: Request, engine: Engine) -> dict[str, Any]:
+def _wanted(request: Request, engine: Engine) -> JsonDict:
     how = request.sampling
     wanted = {"temperature": how.temperature, "seed": how.seed}
     wanted |= {"top_p": how.top_p} if how.top_p < 1 else {}
@@ -90,7 +90,7 @@ def _wanted(request: Request, engine: Engine) -> dict[str, Any]:
     return wanted | ({"logprobs": engine.logprobs} if request.want_logprobs and engine.logprobs else {})
 
 
-def with_options(body: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def with_options(body: JsonDict, options: JsonObject) -> JsonDict:
     """A body with the study's own fields; what is an object in both is joined."""
     objects = {name for name, value in options.items() if isinstance(value, dict) and isinstance(body.get(name), dict)}
     return {**body, **options, **{name: {**body[name], **options[name]} for name in objects}}
@@ -99,11 +99,7 @@ def with_options(body: dict[str, Any], options: Mapping[str, Any]) -> dict[str, 
 def error_reply(status: object, error: object) -> Reply:
     """The error of one request, as a line of a batch's results has it. status: as HTTP has it, where it is given."""
     said = read_error(json.dumps(error).encode())
-    code = status if isinstance(status, int) else 400
-    if code == 413 or said.is_too_long:
-        kind = "too_long"
-    else:
-        kind = "busy" if code == 429 else "broken" if code >= 500 or code in (408, 409) else "refused"
+    kind = kind_of(status if isinstance(status, int) else 400, said)
     return Reply(error=f"{kind}: {shown('; '.join(said.words))}")
 
 
@@ -128,7 +124,7 @@ def shown(value: object) -> str:
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))[:_SHOWN]
 
 
-def mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> JsonObject:
     """An object of JSON; an empty one where there is something else."""
     return value if isinstance(value, Mapping) else {}
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.structure import as_written, messages
@@ -23,6 +21,7 @@ from rubricflow.tasks.core.llm.forms.form import (
     without_text,
 )
 from rubricflow.tasks.core.llm.request import Reply, Request, Token
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject
 
 _ROLES = {"user": "user", "assistant": "model"}
 _SPOKEN = frozenset({None, "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED"})
@@ -37,7 +36,7 @@ _SILENT = re.compile(r"gemini-(?:1|2\.0)")
 """Models that do not think, and refuse to be told how much."""
 
 
-def _thinking(engine: Engine) -> dict[str, Any]:
+def _thinking(engine: Engine) -> JsonDict:
     """What the model takes for the study's effort, or the least that it takes for none."""
     if engine.effort is None or _SILENT.search(engine.model):
         return {}
@@ -59,15 +58,15 @@ def takes(engine: Engine) -> frozenset[str]:
     return frozenset({"seed"})
 
 
-def body(request: Request, engine: Engine) -> dict[str, Any]:
+def body(request: Request, engine: Engine) -> JsonDict:
     """The JSON of POST models/NAME:generateContent."""
     turns = messages(request)
-    config: dict[str, Any] = {"maxOutputTokens": FORM.room(request, engine), **drawn(request, engine, takes(engine))}
+    config: JsonDict = {"maxOutputTokens": FORM.room(request, engine), **drawn(request, engine, takes(engine))}
     if request.schema is not None:
         config |= {"responseMimeType": "application/json", "responseJsonSchema": plainest(request.schema)}
     if how := _thinking(engine):
         config["thinkingConfig"] = how
-    made: dict[str, Any] = {
+    made: JsonDict = {
         "contents": [
             {"role": _ROLES[turn["role"]], "parts": [{"text": turn["content"]}]}
             for turn in turns
@@ -80,12 +79,12 @@ def body(request: Request, engine: Engine) -> dict[str, Any]:
     return with_options(made, engine.options)
 
 
-def line(digest: str, body: Mapping[str, Any]) -> dict[str, Any]:
+def line(digest: str, body: JsonObject) -> JsonDict:
     """A line of the input file of models/NAME:batchGenerateContent."""
     return {"key": digest, "request": body}
 
 
-def read_answer(answer: Mapping[str, Any], request: Request) -> Reply:
+def read_answer(answer: JsonObject, request: Request) -> Reply:
     """The reply in a GenerateContentResponse."""
     usage = mapping(answer.get("usageMetadata"))
     said, thought = (count(usage.get(f"{name}TokenCount")) for name in ("candidates", "thoughts"))
@@ -111,7 +110,7 @@ def read_answer(answer: Mapping[str, Any], request: Request) -> Reply:
     return as_written(replace(counted, text=text, token_logprobs=_tokens(tokens)))
 
 
-def _tokens(result: Mapping[str, Any]) -> list[Token] | None:
+def _tokens(result: JsonObject) -> list[Token] | None:
     """The reply's tokens, where the model gives them."""
     chosen, top = result.get("chosenCandidates"), result.get("topCandidates")
     if not chosen:
@@ -123,7 +122,7 @@ def _tokens(result: Mapping[str, Any]) -> list[Token] | None:
     ]
 
 
-def read_result(line: Mapping[str, Any]) -> tuple[str, Mapping[str, Any] | Reply]:
+def read_result(line: JsonObject) -> tuple[str, JsonObject | Reply]:
     """A line of a batch's file of responses."""
     if error := line.get("error") or line.get("status"):
         return line["key"], error_reply(_STATUS.get(error.get("code"), error.get("code")), error)

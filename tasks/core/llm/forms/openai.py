@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.structure import as_written, messages
@@ -23,7 +22,7 @@ from rubricflow.tasks.core.llm.forms.form import (
     without_text,
 )
 from rubricflow.tasks.core.llm.request import Reply, Request, Token, cached_by_identity
-from rubricflow.tasks.core.llm.schema import plain
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject, plain
 from rubricflow.tasks.core.text.digest import text_digest
 
 _SILENT = re.compile(r"gpt-(?:3|4)|chatgpt-4|gpt-5-chat")
@@ -58,9 +57,9 @@ def takes(engine: Engine) -> frozenset[str]:
     return frozenset(() if _thinks(engine) else {"temperature", "top_p", "seed", "logprobs"})
 
 
-def body(request: Request, engine: Engine) -> dict[str, Any]:
+def body(request: Request, engine: Engine) -> JsonDict:
     """Parameters of POST /v1/chat/completions."""
-    made: dict[str, Any] = {
+    made: JsonDict = {
         "model": engine.model,
         "messages": messages(request),
         "max_completion_tokens": FORM.room(request, engine),
@@ -78,18 +77,18 @@ def body(request: Request, engine: Engine) -> dict[str, Any]:
 
 
 @cached_by_identity
-def contract(schema: Mapping[str, Any], is_plain: bool) -> dict[str, Any]:
+def contract(schema: JsonObject, is_plain: bool) -> JsonDict:
     """What asks for output that keeps a schema. is_plain: within what the strictest servers take."""
     artifact = {"name": "artifact", "strict": True, "schema": plain(schema) if is_plain else schema}
     return {"type": "json_schema", "json_schema": artifact}
 
 
-def line(digest: str, body: Mapping[str, Any]) -> dict[str, Any]:
+def line(digest: str, body: JsonObject) -> JsonDict:
     """A line of POST /v1/batches' input file."""
     return {"custom_id": digest, "method": "POST", "url": "/v1/chat/completions", "body": body}
 
 
-def read_answer(answer: Mapping[str, Any], request: Request) -> Reply:
+def read_answer(answer: JsonObject, request: Request) -> Reply:
     """The reply in a chat completion."""
     choice = answer["choices"][0]
     message, reason, usage = choice["message"], choice.get("finish_reason"), mapping(answer.get("usage"))
@@ -116,7 +115,7 @@ def read_answer(answer: Mapping[str, Any], request: Request) -> Reply:
     return as_written(reply)
 
 
-def read_result(line: Mapping[str, Any]) -> tuple[str, Mapping[str, Any] | Reply]:
+def read_result(line: JsonObject) -> tuple[str, JsonObject | Reply]:
     """A line of a batch's output file or of its file of errors."""
     custom_id, error, response = line["custom_id"], line.get("error"), mapping(line.get("response"))
     status = response.get("status_code")
@@ -129,12 +128,12 @@ def read_result(line: Mapping[str, Any]) -> tuple[str, Mapping[str, Any] | Reply
     return custom_id, response["body"] if status == 200 else error_reply(status, response.get("body"))
 
 
-def _tokens(rows: Sequence[Mapping[str, Any]]) -> list[Token] | None:
+def _tokens(rows: Sequence[JsonObject]) -> list[Token] | None:
     """The reply's tokens; None where the server gives them in another form. A character that several tokens make up
     comes with the last of them."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-    def likely(row: Mapping[str, Any], decode: Callable[[bytes], str]) -> tuple[str, float]:
+    def likely(row: JsonObject, decode: Callable[[bytes], str]) -> tuple[str, float]:
         spelled = row.get("bytes")
         return str(row["token"]) if spelled is None else decode(bytes(spelled)), float(row["logprob"])
 

@@ -68,8 +68,8 @@ def called(folder):
     return (folder / "calls").read_text().splitlines() if (folder / "calls").exists() else []
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_processes_at_once_pay_for_every_request_once(tmp_path, count):
+def test_processes_at_once_pay_for_every_request_once(tmp_path):
+    count = 3
     runs = [TOGETHER.Process(target=run, args=(tmp_path, seed, 0.005)) for seed in range(count)]
     for one in runs:
         one.start()
@@ -81,7 +81,7 @@ def test_processes_at_once_pay_for_every_request_once(tmp_path, count):
     assert sorted(called(tmp_path)) == sorted(wanted)
 
 
-@pytest.mark.parametrize("moment", [1, 20, 40])
+@pytest.mark.parametrize("moment", [1, 30])
 def test_when_one_is_killed_the_other_asks_what_is_missing(tmp_path, moment):
     runs = [TOGETHER.Process(target=run, args=(tmp_path, seed, 0.01)) for seed in (3, 4)]
     for one in runs:

@@ -81,7 +81,7 @@ def paid(place: Path) -> int:
 
 
 def test_processes_spend_no_more_than_the_purse_holds_and_nearly_all_of_it(place: Path) -> None:
-    together(spend, *((place, number, False) for number in range(4)))
+    together(spend, *((place, number, False) for number in range(3)))
     assert BUDGET - 4 * COST <= paid(place) <= BUDGET
     assert CallLedger(place).drawn("cap") == (paid(place), BUDGET)
 
@@ -126,7 +126,7 @@ def begin_calls(place: Path, number: int) -> None:
 
 
 def test_processes_begin_no_more_calls_in_a_minute_than_allowed_and_nearly_as_many(place: Path) -> None:
-    together(begin_calls, *((place, number) for number in range(4)))
+    together(begin_calls, *((place, number) for number in range(3)))
     calls = [call for path in place.parent.glob("calls-*.json") for call in json.loads(path.read_text())]
     for begun_s, _ in calls:
         minute = [tokens for other_s, tokens in calls if begun_s <= other_s < begun_s + MINUTE_S]

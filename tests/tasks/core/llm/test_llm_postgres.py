@@ -170,5 +170,6 @@ def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     import sys
 
     monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "rubricflow.tasks.core.llm.postgres", raising=False)
     with pytest.raises(StoreError, match=r"pip install '\.\[postgres\]'"):
         reply_store.open_replies("postgresql://h/d")
