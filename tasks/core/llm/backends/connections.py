@@ -188,8 +188,9 @@ class HttpConnection(asyncio.Protocol):
         self._address = address
         self._state = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
         self._transport: asyncio.Transport | None = None
-        self._arrived: asyncio.Queue[bytes | Exception] | None = None
-        """What comes of the answer to the call under way; None while there is none."""
+        self._arrived: asyncio.Queue[bytes | Exception] = asyncio.Queue()
+        """What comes of the answer to the call under way."""
+        self._is_asked = False
 
     @classmethod
     async def open(cls, address: _Address) -> HttpConnection:
@@ -218,26 +219,26 @@ class HttpConnection(asyncio.Protocol):
         own = (b"Idempotency-Key", key.encode()), (b"Content-Length", str(len(content)).encode())
         head = h11.Request(method=b"POST", target=self._address.path, headers=[*self._address.headers, *own])
         events: tuple[h11.Event, ...] = (head, h11.Data(data=content), h11.EndOfMessage())
-        self._arrived = asyncio.Queue()
+        self._is_asked = True
         self._transport.write(b"".join(self._state.send(event) or b"" for event in events))
         try:
-            answer = await self._answer(self._arrived)
+            answer = await self._answer()
         except h11.RemoteProtocolError as error:
             raise httpx.RemoteProtocolError(str(error)) from error
         finally:
-            self._arrived = None
+            self._is_asked = False
         if self._state.our_state is self._state.their_state is h11.DONE and not self._state.trailing_data[0]:
             self._state.start_next_cycle()
         else:
             self.close()
         return answer
 
-    async def _answer(self, arrived: asyncio.Queue[bytes | Exception]) -> HttpAnswer:
+    async def _answer(self) -> HttpAnswer:
         status, headers, pieces = 0, dict[str, str](), list[bytes]()
         while True:
             event = self._state.next_event()
             if event is h11.NEED_DATA:
-                data = await arrived.get()
+                data = await self._arrived.get()
                 if isinstance(data, Exception):
                     raise httpx.ReadError(str(data)) from data
                 self._state.receive_data(data)
@@ -262,7 +263,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
-        if self._arrived is None:  # sent without being asked, such as that the server waited long enough
+        if not self._is_asked:  # sent without being asked, such as that the server waited long enough
             self.close()
         else:
             self._arrived.put_nowait(data)
@@ -270,5 +271,4 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the loop; some answers end with the connection."""
         self._transport = None
-        if self._arrived is not None:
-            self._arrived.put_nowait(error or b"")
+        self._arrived.put_nowait(error or b"")

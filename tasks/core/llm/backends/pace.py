@@ -40,9 +40,9 @@ class Prefixes:
         """
         if len(self._replicas) == 1:
             return 0
-        beginning = request.messages[0].content.encode("utf-8", "surrogatepass")
+        key = hashlib.sha256(request.messages[0].content.encode("utf-8", "surrogatepass")).digest()
         numbers = [number for number in self._replicas if able[number]]
-        ranked = sorted(numbers, key=lambda number: hashlib.sha256(b"%d %b" % (number, beginning)).digest())
+        ranked = sorted(numbers, key=lambda number: hashlib.sha256(key + number.to_bytes(4)).digest())
         return ranked[0] if in_flight[ranked[0]] < self._slots else min(ranked, key=in_flight.__getitem__)
 
 
@@ -163,6 +163,8 @@ class Pace:
 
     async def admit(self, request: Request) -> None:
         """Returns when the request may begin."""
+        if not self._left and self._limits == NO_LIMITS and self._held_until <= self._clock():
+            return
         rate = self._counted / self._characters if self._characters else _TOKENS_PER_CHARACTER
         prompt, longest = round(request.prompt_length * rate), request.sampling.longest
         usual = min(longest, self._replied / self._replies) if self._replies else longest
