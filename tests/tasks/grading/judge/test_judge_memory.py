@@ -336,7 +336,7 @@ def test_a_rounds_calls_are_one_batch_over_all_items():
     waves = []
     with ReplyStore(":memory:") as replies:
         grade_batch(cases, replace(RATER, backend=Scripted(answering)), replies, waves.append)
-    assert [wave.requests for wave in waves] == [6, 6]
+    assert [wave.asked for wave in waves] == [6, 6]
 
 
 def test_rounds_go_side_by_side_and_items_end_when_they_end():
@@ -369,8 +369,8 @@ def test_a_seed_shuffles_within_the_item_and_stays():
 
 def test_a_case_without_words_takes_no_place_in_a_round():
     bundle = bundle_of(consistency_memory=ConsistencyMemory(round_size=2))
-    cases = [case_of(bundle, "a", "no"), *(case_of(bundle, name, LONG) for name in "bcd")]
+    cases = [case_of(bundle, "a", "no"), *(case_of(bundle, name, f"{LONG} {name}") for name in "bcd")]
     waves = []
     with ReplyStore(":memory:") as replies:
         grade_batch(cases, replace(RATER, backend=Scripted(answering)), replies, waves.append)
-    assert [wave.requests for wave in waves] == [2, 1]
+    assert [wave.asked for wave in waves] == [2, 1]
