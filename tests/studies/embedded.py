@@ -28,7 +28,7 @@ from rubricflow.tasks.core.llm.encoder import Tokens, minilm
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.stats.agreement import qwk, spearman
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.ingest.layouts import scored
+from rubricflow.tasks.grading.ingest.layouts import prepared
 from rubricflow.tasks.grading.judge import embedded
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rows import Case, Rater
@@ -73,7 +73,7 @@ def derived(answer: str, scale: Scale) -> Bundle:
 def of_asap_sas() -> Iterator[Item]:
     known = rubrics("asap_sas_rubrics.yaml")
     asked = [json.loads(line) for line in (DATA / "asap_sas/questions.jsonl").open()]
-    answers = scored.asap_sas("answers", pd.read_parquet(DATA / "asap_sas/answers.parquet"))
+    answers = prepared.asap_sas("answers", pd.read_parquet(DATA / "asap_sas/answers.parquet"))
     for posed in asked:
         part = answers[answers["question_id"] == posed["question_id"]].sample(100, random_state=0)
         people = (part["score_rater1"].to_numpy(float), pd.to_numeric(part["score_rater2"]).to_numpy(float))
@@ -178,7 +178,9 @@ def judged(item: Item, encoder: object) -> tuple[np.ndarray, np.ndarray]:
         for column, decision in enumerate(of_case.decisions):
             likely = of_case.probabilities.get(decision.criterion_id)
             expected[row, column] = 0 if likely is None else likely @ np.arange(len(likely)) / tops[column]
-    scores = np.array([np.nan if grading.scored.score is None else grading.scored.score for grading in graded.gradings])
+    scores = np.array(
+        [np.nan if grading.prepared.score is None else grading.prepared.score for grading in graded.gradings]
+    )
     return scores, expected
 
 

@@ -4,9 +4,8 @@ In: references to the tables just written. Out: the same references, findings in
 or an error that stops the run. In reading order:
 
 task        the entry points `checked` and `data_docs`
-checkpoint  a table's findings, stored and found again; the rows refused; the numbers of a stage
+checkpoint  a table's findings, stored and found again; types by Arrow; keys and references by DuckDB; the rows refused
 suite       rules that one row can show, by Great Expectations
-across      types by Arrow; keys and references by DuckDB
 finding     what one rule found, in words
 docs        validation results kept as JSON, and Data Docs of them
 pages       the frame of their pages

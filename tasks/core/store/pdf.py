@@ -10,10 +10,11 @@ import io
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise, takewhile
+from itertools import chain, groupby, pairwise, takewhile
 from statistics import median
 from typing import Any, NamedTuple
 
+import numpy as np
 from pdfminer.converter import PDFPageAggregator
 from pdfminer.layout import LTChar, LTContainer, LTImage, LTPage
 from pdfminer.pdfdocument import PDFPasswordIncorrect
@@ -213,21 +214,19 @@ def _gutter(rows: Sequence[Sequence[tuple[float, float]]]) -> float | None:
     Hardly a line crosses it, there is text on both sides, and the lines on its left are as long as the column allows:
     the cells of a table or a list of short lines are not.
     """
+    limit = 0.2 * len(rows)
     if len(rows) < 6:
         return None
     low, high = min(runs[0][0] for runs in rows), max(runs[-1][1] for runs in rows)
     width = int(high - low) + 1
-    crossed = [0] * (width + 1)
+    crossed = np.zeros(width + 1, int)
     for start, end in chain.from_iterable(rows):
-        for place in range(int(start - low), min(width, int(end - low)) + 1):
-            crossed[place] += 1
+        crossed[int(start - low) : int(end - low) + 1] += 1
     white, gutter = 0, 0.0
-    first = int(0.25 * width)
-    for place in range(first, int(0.75 * width) + 1):
-        if crossed[place] > 0.2 * len(rows):
-            first = place + 1
-        elif place + 1 - first >= white:
-            white = place + 1 - first
+    for is_free, places in groupby(range(int(0.25 * width), int(0.75 * width) + 1), lambda at: crossed[at] <= limit):
+        first, *others = places
+        if is_free and len(others) + 1 >= white:
+            white = len(others) + 1
             gutter = low + first + white / 2
     if white < _GUTTER - 2:
         return None
@@ -273,22 +272,21 @@ def _without_running_lines(lines: Sequence[PdfLine]) -> list[PdfLine]:
     """The lines without those that stand in one place of at least two pages and of half of them, but for numbers, and
     without the numbers of pages."""
     by_page = _grouped(sorted(lines, key=lambda line: -line.y), "page")
+    edges = {line for on_page in by_page.values() for line in (*on_page[:_EDGE_LINES], *on_page[-_EDGE_LINES:])}
     places: dict[tuple[str, int], set[int]] = defaultdict(set)
-    edges: list[tuple[PdfLine, tuple[str, int]]] = []
-    numbers: list[tuple[PdfLine, int]] = []
-    for page, on_page in by_page.items():
-        for line in {*on_page[:_EDGE_LINES], *on_page[-_EDGE_LINES:]}:
-            words, height = re.sub(r"\d+", "#", line.text.casefold()), round(line.y / 6)
-            edges.append((line, (words, height)))
-            for near in (-1, 0, 1):
-                places[words, height + near].add(page)
-        for line in {on_page[0], on_page[-1]} if len(on_page) > 1 else ():
-            if match := _PAGE_NUMBER.fullmatch(line.text):
-                numbers.append((line, int(match[1]) - page))
-    running = {line for line, key in edges if len(places[key]) >= max(2, len(by_page) / 2)}
-    counts = Counter(first for _, first in numbers)
-    running |= {line for line, first in numbers if first == 1 or counts[first] > 1}
+    for line in edges:
+        for near in (-1, 0, 1):
+            places[_words_and_height(line, near)].add(line.page)
+    running = {line for line in edges if len(places[_words_and_height(line)]) >= max(2, len(by_page) / 2)}
+    outer = {line for on_page in by_page.values() for line in (on_page[0], on_page[-1]) if len(on_page) > 1}
+    numbers = {line: int(match[1]) - line.page for line in outer if (match := _PAGE_NUMBER.fullmatch(line.text))}
+    counts = Counter(numbers.values())
+    running |= {line for line, first in numbers.items() if first == 1 or counts[first] > 1}
     return [line for line in lines if line not in running]
+
+
+def _words_and_height(line: PdfLine, near: int = 0) -> tuple[str, int]:
+    return re.sub(r"\d+", "#", line.text.casefold()), round(line.y / 6) + near
 
 
 def _notes_last(lines: Sequence[PdfLine]) -> list[PdfLine]:

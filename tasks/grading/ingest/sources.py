@@ -19,15 +19,15 @@ from rubricflow.tasks.core.store.essays import essay_words, is_essays
 from rubricflow.tasks.core.store.reshape import Counted, QuestionIds, reshaped
 from rubricflow.tasks.core.store.sheets import ENDINGS, open_source
 from rubricflow.tasks.core.store.source import Report, chunks, row_lines
-from rubricflow.tasks.grading.ingest.layouts import rubrics, scored
+from rubricflow.tasks.grading.ingest.layouts import prepared
 
 LAYOUTS = Path(__file__).with_name("layouts")
 Prepare = Callable[[str, pd.DataFrame], pd.DataFrame]
 """Name of the file, a chunk of its rows → the chunk with columns that map."""
 _PREPARED = (
-    *(scored.asap2, scored.asap_aes, scored.asap_sas, scored.dress, scored.gradeagentops, scored.mocha),
-    *(scored.physics_partial_credit, scored.sas_bench, scored.summeval, scored.summhf, scored.webnlg),
-    *(rubrics.healthbench, rubrics.paperbench, rubrics.plawbench, rubrics.writingbench),
+    *(prepared.asap2, prepared.asap_aes, prepared.asap_sas, prepared.dress, prepared.gradeagentops, prepared.mocha),
+    *(prepared.physics_partial_credit, prepared.sas_bench, prepared.summeval, prepared.summhf, prepared.webnlg),
+    *(prepared.healthbench, prepared.paperbench, prepared.plawbench, prepared.writingbench),
 )
 PREPARE: dict[str, Prepare] = {prepare.__name__: prepare for prepare in _PREPARED}
 """Layout → what its chunks need before they map."""

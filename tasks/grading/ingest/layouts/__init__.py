@@ -1,3 +1,2 @@
-"""Public data sets: a mapping each (`<name>.yaml`), and a function of the same name in `scored` (essays, short answers
-and generated texts that people scored) or `rubrics` (rubrics and their criteria) where its columns need a few lines
-before they map."""
+"""Public data sets: a mapping each (`<name>.yaml`), and in `prepared` a function of that name where its columns need a
+few lines before they map."""

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rubricflow.tasks.core.check import across, task
+from rubricflow.tasks.core.check import checkpoint, task
 from rubricflow.tasks.core.check.finding import REFUSED, CheckError
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import ContractError
@@ -48,7 +48,7 @@ def stopped(run: Run, ref: TableRef) -> str:
 def test_the_rows_that_break_a_rule_are_those_in_quarantine(
     graded: Judged, monkeypatch: pytest.MonkeyPatch, rule: str, faults: dict[int, Any]
 ) -> None:
-    monkeypatch.setattr(across, "READ", 1)  # a batch for each row
+    monkeypatch.setattr(checkpoint, "READ", 1)  # a batch for each row
     run, ref = graded(faults=faults)
     stopped(run, ref)
     rows = refused(run)
@@ -78,7 +78,7 @@ def test_the_key_of_quarantine_is_unique(graded: Judged) -> None:
 
 
 def test_of_each_rule_the_first_thousand_rows_go_in(graded: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rubricflow.tasks.core.check.across.READ", 40)
+    monkeypatch.setattr("rubricflow.tasks.core.check.checkpoint.READ", 40)
     rows = REFUSED + 500
     run, ref = graded(faults={i: LOST | {"item_id": "i9"} for i in range(rows)}, rows=rows)
     stopped(run, ref)

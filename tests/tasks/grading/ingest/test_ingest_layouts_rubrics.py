@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.data import Data
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.ingest.layouts import rubrics
+from rubricflow.tasks.grading.ingest.layouts import prepared
 from rubricflow.tasks.grading.ingest.sources import evaluation_only
 from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.lock.task import lock
@@ -176,7 +176,7 @@ def test_the_recorded_scores_of_the_seeded_runs_follow_from_the_recorded_verdict
     ],
 )  # fmt: skip
 def test_a_criterion_is_cut_at_its_marks(text: str, points: float, parts: list[tuple[str, float]]) -> None:
-    assert rubrics.sub_points(text, points) == parts
+    assert prepared.sub_points(text, points) == parts
 
 
 def test_plawbench_has_items_and_no_responses(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_most_criteria_of_plawbench_are_cut_and_add_up(tmp_path: Path, shared_da
 
 
 def writing(folder: Path) -> Path:
-    said = {band: f"says {band}" for band in rubrics.BANDS}
+    said = {band: f"says {band}" for band in prepared.BANDS}
     checklist = [{"name": f"N{n}", "criteria_description": f"Looks at {n}.", **said} for n in range(5)]
     row = {"index": 16, "domain1": "Law", "domain2": "x", "query": "Write!", "checklist": json.dumps(checklist)}
     parquet(folder, "length_subset_criteria.parquet", [row | {"query_truncated": False}])
@@ -297,7 +297,7 @@ def test_an_inner_node_of_two_parents_is_refused(tmp_path: Path) -> None:
 
 def test_a_paper_s_points_are_shared_out_to_its_leaves() -> None:
     frame = pd.DataFrame(TREE, dtype=object)
-    (criteria,) = rubrics.paperbench("rubric_nodes.parquet", frame.where(frame.notna(), None))["criteria"]
+    (criteria,) = prepared.paperbench("rubric_nodes.parquet", frame.where(frame.notna(), None))["criteria"]
     parents = {one["parent"] for one in criteria}
     assert sum(one["weight"] for one in criteria if one["id"] not in parents) == pytest.approx(100)
 

@@ -19,8 +19,7 @@ from rubricflow.tasks.core.contracts.settings.data import Split
 from rubricflow.tasks.core.contracts.settings.judge import Foreign
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.ingest.split import gradable, splits
-from rubricflow.tasks.grading.ingest.survey import Survey
+from rubricflow.tasks.grading.ingest.survey import Survey, gradable, splits
 from rubricflow.tasks.grading.ingest.task import ingest
 
 FOREIGN: dict[str, Any] = {
