@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args
 from pydantic import AfterValidator
 
 from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.tables.data import RaterKind
 
@@ -34,24 +35,18 @@ _NEEDED: Mapping[Need, str] = {
 }
 
 
-class Choice(Protocol):
+class Choice(Frozen):
     """Settings that name a backend."""
 
-    @property
-    def backend(self) -> str:
-        """Its name in `BACKENDS`."""
-
-    @property
-    def engine(self) -> Engine | None:
-        """The model, where it is asked now."""
-
-    @property
-    def model(self) -> str | None:
-        """Whose recorded replies to use."""
-
-    @property
-    def replies(self) -> str | None:
-        """The file of recorded replies to use."""
+    backend: str
+    """Its name in `BACKENDS`."""
+    engine: Engine | None = None
+    """With vllm, openai or hosted: the model."""
+    model: str | None = None
+    """With replay: whose replies of the reply store to use, or whose of `replies`, where that holds replies of
+    several."""
+    replies: str | None = None
+    """With replay: the file of recorded replies that `rubricflow replies` wrote, relative to the study file."""
 
 
 @dataclass(frozen=True)

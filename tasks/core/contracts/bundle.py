@@ -136,33 +136,13 @@ class Criterion(Frozen):
         return len(self.levels) - 1
 
 
-class Protocol(Frozen):
-    """How a response is judged under this bundle."""
+class JudgingRules(Frozen):
+    """What a study says of judging and its bundles keep as it is."""
 
-    name: ProtocolName
-    """One of `PROTOCOLS`."""
-    final_score: FinalScore
-    """Raw score: weighted share of levels on the scale (the judge's traits, if any, are reported with it);
-    mean of the traits' shares on the scale (of the judged traits alone, where there are any); sum of the traits'
-    scores; or the number that the judge states."""
     failed_quote: Literal["demote", "count", "drop"] = "demote"
     """A level above 0 whose evidence fails: set to 0 with a signal; kept and counted; or the detection is dropped."""
-    show_weights: bool = False
-    """Whether the judge sees the weights."""
-    levels_shown: Literal["ascending", "descending"] = "ascending"
-    """The order in which a prompt prints a criterion's levels and a trait's anchors; levels are stored 0…M all the
-    same."""
     unscored: Literal["null", "bounds", "zero"] = "null"
     """A criterion without a usable verdict: no score; no score but bounds; or level 0 (the papers' reading)."""
-    signals: tuple[Signal, ...]
-    """What calibration may use."""
-    min_tokens: Natural = 1
-    """A response with fewer alphanumeric tokens is settled without a model call."""
-    criteria_per_call: Positive = 1
-    """Criteria in one call, where a call is for a few of them, see `part_size`."""
-    in_parts: bool = left_out(False)
-    """Whether a protocol that asks for the whole checklist in one call asks for it in parts. Left out of the content
-    where it does not: bundles from before it was keep their ids."""
     repair: Repair | None = None
     """How often a reply may be mended; null for never."""
     rubric_memory: RubricMemory | None = None
@@ -180,12 +160,37 @@ class Protocol(Frozen):
     and then left out of the content: bundles from before it was keep their ids."""
     relevance: RelevanceRule | None = left_out(None)
     """What becomes of quotes that say nothing of their criterion. Null for no check, and then left out as above."""
-    echo: Literal["refused", "allowed"] = "refused"
-    """Whether a quote that repeats a criterion's wording is evidence: not where only the rubric's author knows it, but
-    where criteria are the sentences of a model answer. A repetition of the question never is."""
     level: Level = left_out("stated")
     """Where the model's probabilities are known: the level or score that the reply states; the likeliest; or of scores
     the expected one, and of criteria the likeliest. Left out of the content where it is the first, as `count` is."""
+
+
+class Protocol(JudgingRules):
+    """How a response is judged under this bundle."""
+
+    name: ProtocolName
+    """One of `PROTOCOLS`."""
+    final_score: FinalScore
+    """Raw score: weighted share of levels on the scale (the judge's traits, if any, are reported with it);
+    mean of the traits' shares on the scale (of the judged traits alone, where there are any); sum of the traits'
+    scores; or the number that the judge states."""
+    show_weights: bool = False
+    """Whether the judge sees the weights."""
+    levels_shown: Literal["ascending", "descending"] = "ascending"
+    """The order in which a prompt prints a criterion's levels and a trait's anchors; levels are stored 0…M all the
+    same."""
+    signals: tuple[Signal, ...]
+    """What calibration may use."""
+    min_tokens: Natural = 1
+    """A response with fewer alphanumeric tokens is settled without a model call."""
+    criteria_per_call: Positive = 1
+    """Criteria in one call, where a call is for a few of them, see `part_size`."""
+    in_parts: bool = left_out(False)
+    """Whether a protocol that asks for the whole checklist in one call asks for it in parts. Left out of the content
+    where it does not: bundles from before it was keep their ids."""
+    echo: Literal["refused", "allowed"] = "refused"
+    """Whether a quote that repeats a criterion's wording is evidence: not where only the rubric's author knows it, but
+    where criteria are the sentences of a model answer. A repetition of the question never is."""
 
     @property
     def part_size(self) -> int | None:

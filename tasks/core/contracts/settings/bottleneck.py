@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS, missing_setting, serves
+from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, missing_setting, serves
 from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, NonNegative, Positive
-from rubricflow.tasks.core.contracts.settings.engine import Adapter, Engine, Sampling
+from rubricflow.tasks.core.contracts.settings.engine import Adapter, Sampling
 
 Method = Literal[
     "rec_cbm",
@@ -99,15 +99,11 @@ class Training(Frozen):
     """K: only the first so many concepts; null for all. For sweeps."""
 
 
-class Prompting(Frozen):
+class Prompting(Choice):
     """A language model that is asked for the grade itself, to compare with."""
 
     backend: Annotated[str, serves("prompt")]
     """Who answers; replay: what `model` said earlier."""
-    engine: Engine | None = None
-    """With vllm or openai: the model."""
-    model: str | None = None
-    """With replay: whose replies of the reply store to use."""
     shots: tuple[int, ...] = (0, 3)
     """How many examples of the train split are shown; each number is a grader of its own."""
     sampling: Sampling = Sampling(max_tokens=256)
@@ -117,14 +113,10 @@ class Prompting(Frozen):
     def _is_complete(self) -> Prompting:
         if problem := missing_setting(self):
             raise ValueError(problem)
-        for name in ("engine", "model"):
+        for name in ("engine", "model", "replies"):
             if getattr(self, name) is not None and BACKENDS[self.backend].needs != name:
                 raise ValueError(f"backend '{self.backend}' takes no {name}")
         return self
-
-    @property
-    def replies(self) -> None:
-        """No file records what was asked here."""
 
 
 class Bottleneck(Frozen):

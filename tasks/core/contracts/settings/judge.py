@@ -6,18 +6,13 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, StringConstraints, model_validator
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving, missing_setting, serves
-from rubricflow.tasks.core.contracts.bundle import Protocol, Scale
+from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, backends_serving, missing_setting, serves
+from rubricflow.tasks.core.contracts.bundle import JudgingRules, Protocol, Scale
 from rubricflow.tasks.core.contracts.protocols import (
     PROTOCOLS,
-    ConsistencyMemory,
     FinalScore,
-    Level,
     Option,
     ProtocolName,
-    RelevanceRule,
-    Repair,
-    RubricMemory,
     Signal,
     WorkedExamples,
     protocols_where,
@@ -103,8 +98,9 @@ class Truth(Frozen):
     """Another seed is another rater."""
 
 
-class Judge(Frozen):
-    """Who judges and how."""
+class Judge(JudgingRules, Choice):
+    """Who judges and how. Relevance needs the sentence encoder; levels that are likeliest or expected need
+    `engine.logprobs`."""
 
     backend: Annotated[str, serves("judge")] = "embedded"
     """embedded: the small sentence encoder; replay: recorded replies; vllm: a language model in this process; openai:
@@ -112,8 +108,6 @@ class Judge(Frozen):
     trained: a bottleneck grader."""
     protocol: ProtocolName = Field(default_factory=lambda others: _usual_protocol(others.get("backend", "")))
     """See `Protocol.name`. Where not given: checked_score for judges that read prose, rulers for the others."""
-    engine: Engine | None = None
-    """With vllm or openai: the model."""
     repair_engine: Engine | None = None
     """With vllm or openai: the model that mends replies; the same one where not given."""
     truth: Truth | None = None
@@ -124,45 +118,20 @@ class Judge(Frozen):
     """How replies are drawn."""
     samples: Positive = 1
     """How often everything is asked: repetition s with the seed + s. Calibration uses the mean of the repetitions."""
-    model: str | None = None
-    """With replay and no foreign table: whose replies of the reply store to use, or whose of `replies`, where that
-    holds replies of several."""
-    replies: str | None = None
-    """With replay: the file of recorded replies that `rubricflow replies` wrote, relative to the study file."""
     foreign: Foreign | None = None
     """With replay: a foreign table of raw replies."""
     signals: tuple[Signal, ...] | None = None
     """In place of the protocol's own list."""
     final_score: FinalScore | None = None
     """In place of the protocol's own formula."""
-    failed_quote: Literal["demote", "count", "drop"] = "demote"
-    """What a failed quote does."""
-    unscored: Literal["null", "bounds", "zero"] = "null"
-    """What an unscored criterion does to the score."""
     min_tokens: Natural | None = None
     """In place of the protocol's own gate for short responses."""
     evidence: Literal["typed", "off"] = "typed"
     """off: no criterion demands evidence (rulers without phase II)."""
-    evidence_match: Literal["lexical", "semantic"] = "lexical"
-    """See `Protocol.evidence_match`."""
-    shared_quotes: Positive | None = None
-    """See `Protocol.shared_quotes`."""
-    relevance: RelevanceRule | None = None
-    """See `Protocol.relevance`; needs the sentence encoder."""
     echo: Literal["refused", "allowed"] | None = None
     """See `Protocol.echo`; where not given, allowed for rubrics made of a model answer and refused for the others."""
-    level: Level = "stated"
-    """See `Protocol.level`; likeliest and expected need `engine.logprobs`."""
-    repair: Repair | None = None
-    """Budgets of repair; null for none."""
-    rubric_memory: RubricMemory | None = None
-    """See `RubricMemory`; null for none."""
-    consistency_memory: ConsistencyMemory | None = None
-    """See `ConsistencyMemory`; null for none."""
     examples: WorkedExamples | None = None
     """See `WorkedExamples`; null for none."""
-    context_tokens: int | None = Field(default=None, ge=256)
-    """See `Protocol.context_tokens`."""
     criteria_per_call: Positive | None = None
     """How many criteria are asked for in one call; GEAR's reward judge takes at most 4. Where not given, pointwise asks
     for one, rulers and checked_score for all of them."""
@@ -227,23 +196,15 @@ class Judge(Frozen):
     def as_protocol(self) -> Protocol:
         """The protocol as the bundle carries it."""
         registered = PROTOCOLS[self.protocol]
+        kept = {name: getattr(self, name) for name in JudgingRules.model_fields}
         return Protocol(
+            **kept,
             name=self.protocol,
             final_score=self.final_score or registered.final_score,
-            failed_quote=self.failed_quote,
-            unscored=self.unscored,
             signals=self.signals or registered.signals,
             min_tokens=registered.min_tokens if self.min_tokens is None else self.min_tokens,
-            repair=self.repair,
-            rubric_memory=self.rubric_memory,
-            consistency_memory=self.consistency_memory,
-            context_tokens=self.context_tokens,
-            evidence_match=self.evidence_match,
-            shared_quotes=self.shared_quotes,
-            relevance=self.relevance,
             criteria_per_call=self.criteria_per_call or 1,
             in_parts=self._asks_in_parts,
-            level=self.level,
         )
 
 

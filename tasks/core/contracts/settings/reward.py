@@ -6,15 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rubricflow.tasks.core.contracts.backends import missing_setting, serves
+from rubricflow.tasks.core.contracts.backends import Choice, missing_setting, serves
 from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Positive, Share
-from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
+from rubricflow.tasks.core.contracts.settings.engine import Sampling
 
 # Where a study's rubric graphs come from.
 
 
-class Graphs(Frozen):
-    """Where the rubric graphs come from."""
+class Graphs(Choice):
+    """Where the rubric graphs come from. Of a file of recorded replies that holds a judge's, too, those of `model:
+    graph` are taken."""
 
     file: str | None = None
     """YAML file with authored graphs under `graphs:`, each with its `rubric_id`, `nodes` and `edges`; rubrics that it
@@ -22,12 +23,6 @@ class Graphs(Frozen):
     backend: Annotated[str, serves("graph")] = "embedded"
     """Who annotates the others. embedded: rules of thumb over the criteria's wording and the small sentence encoder,
     a heuristic; the others: a language model."""
-    engine: Engine | None = None
-    """With vllm or openai: the model."""
-    model: str | None = None
-    """With replay: whose replies of the reply store to use."""
-    replies: str | None = None
-    """With replay: a file of recorded replies, as `Judge.replies`; `model: graph` where a judge's are in it too."""
     sampling: Sampling = Sampling(top_p=0.9, top_k=20, max_tokens=2048)
     """How replies are drawn."""
     profile: Literal["general", "health", "writing", "law"] = "general"
