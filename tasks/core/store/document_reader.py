@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from hashlib import sha256
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,8 +24,6 @@ MEMORY = 2 << 30
 """Bytes that the process may use."""
 SECONDS = 60
 """For one document."""
-_KEPT = 10_000
-"""Documents whose text is kept while this process lives, so that reading a folder twice costs little more than once."""
 _DAMAGED = "it cannot be read"
 
 
@@ -38,9 +35,6 @@ class DocumentText(NamedTuple):
     """Why there is no text, a key of UNREAD."""
     words: str = ""
     """The details, for people."""
-
-
-_known: dict[tuple[str, bytes], DocumentText] = {}
 
 
 class DocumentReader:
@@ -58,15 +52,7 @@ class DocumentReader:
 
     def read(self, name: str, content: bytes) -> DocumentText:
         """The text of a document; name: whose ending shows its kind."""
-        key = Path(name).suffix.lower(), sha256(content).digest()
-        found = _known.get(key) or self._read(key[0], content)
-        if found.reason != "file_too_large":  # it may have been the machine that was slow
-            if len(_known) >= _KEPT:
-                _known.clear()
-            _known[key] = found
-        return found
-
-    def _read(self, ending: str, content: bytes) -> DocumentText:
+        ending = Path(name).suffix.lower()
         self._running = self._running or self._started()
         _, connection = self._running
         until, answer = time.monotonic() + self._seconds, None

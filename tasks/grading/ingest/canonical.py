@@ -39,6 +39,7 @@ from rubricflow.tasks.grading.ingest.columns import (
 )
 
 Record = dict[str, Any]
+Tables = dict[type[Row], pa.Table]
 MARKERS = ("human", "replayed")
 """Kinds of raters whose decisions a source may hold."""
 _EMPTY = frozenset({"na", "n/a", "#n/a", "nan", "null", "none", "-"})
@@ -251,25 +252,17 @@ def marks(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Chunk
     return ChunkMarks(chunk.rows, response_id, rater_id, criterion_id, levels, kinds)
 
 
-def answer_tables(
-    answers: Answers, graded: Sequence[Scores], splits: Sequence[str | None]
-) -> dict[type[Row], pa.Table]:
-    """Rows of `responses`, `units`, `gradings` and, where there are any, `notes`; splits: that of each answer, None for
-    one to leave out."""
-    kept = [row for row, split in enumerate(splits) if split is not None]
-    responses = _table(Responses, answers._asdict() | {"split": splits}, kept)
+def answer_tables(answers: Answers, graded: Sequence[Scores]) -> Tables:
+    """Rows of `responses`, `units`, `gradings` and, where there are any, `notes`; splits are those of the source."""
     return {
-        Responses: responses,
-        Units: unit_table(responses["response_id"], responses["text"].to_pylist()),
-        **grading_tables(answers.response_id, answers.item_id, graded, kept),
+        Responses: _table(Responses, answers._asdict()),
+        Units: unit_table(answers.response_id, answers.text),
+        **grading_tables(answers.response_id, answers.item_id, graded),
     }
 
 
-def grading_tables(
-    response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[Scores], keep: Sequence[int]
-) -> dict[type[Row], pa.Table]:
-    """Rows of `gradings` by all raters and, where one of them has a column of notes, of `notes`; keep: places of the
-    responses to write."""
+def grading_tables(response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[Scores]) -> Tables:
+    """Rows of `gradings` by all raters and, where one of them has a column of notes, of `notes`."""
     gradings, notes = [schema(Gradings).empty_table()], list[pa.Table]()
     for scores in graded:
         columns = {
@@ -284,15 +277,16 @@ def grading_tables(
             "status": ["unscored" if value is None else "scored" for value in scores.score],
             "unscored_reason": ["traits_only" if value is None else None for value in scores.score],
         }
-        rows = [row for row in keep if scores.score[row] is not None or scores.traits[row]]
-        gradings.append(_table(Gradings, columns, rows))
+        rated = [value is not None or bool(traits) for value, traits in zip(scores.score, scores.traits, strict=True)]
+        gradings.append(_table(Gradings, columns).filter(pa.array(rated, pa.bool_())))
         if (said := scores.notes) is not None:
             columns = {"response_id": response_id, "rater_id": scores.rater, "note": said}
-            notes.append(_table(Notes, columns, [row for row in keep if said[row] is not None]))
+            has_note = pa.array([note is not None for note in said], pa.bool_())
+            notes.append(_table(Notes, columns).filter(has_note))
     return {Gradings: pa.concat_tables(gradings)} | ({Notes: pa.concat_tables(notes)} if notes else {})
 
 
-def unit_table(ids: Sequence[str] | pa.ChunkedArray, words: Sequence[str]) -> pa.Table:
+def unit_table(ids: Sequence[str], words: Sequence[str]) -> pa.Table:
     """Rows of `units` for all texts; ids: of their responses."""
     unit_id = []
     kind = []
@@ -308,16 +302,15 @@ def unit_table(ids: Sequence[str] | pa.ChunkedArray, words: Sequence[str]) -> pa
     return _table(Units, {"response_id": owners, "unit_id": unit_id, "kind": kind, "start": start, "end": end})
 
 
-def mark_table(marks: ChunkMarks, keep: Sequence[bool]) -> pa.Table:
-    """Rows of `judgments`; keep: whether each mark's response is graded."""
-    constant = {"sample": 0, "evidence": [[]] * len(keep), "action": "none"}
-    columns = marks._asdict() | {"decision": marks.level, "stated": marks.level} | constant
-    return _table(Judgments, columns, np.flatnonzero(keep).tolist())
+def mark_table(marks: ChunkMarks) -> pa.Table:
+    """Rows of `judgments`."""
+    constant = {"sample": 0, "evidence": [[]] * len(marks.rows), "action": "none"}
+    return _table(Judgments, marks._asdict() | {"decision": marks.level, "stated": marks.level} | constant)
 
 
-def _table(row: type[Row], columns: Mapping[str, Any], keep: Sequence[int] | None = None) -> pa.Table:
+def _table(row: type[Row], columns: Mapping[str, Any]) -> pa.Table:
     """A table of the contract's schema. columns: their cells, or a text or number for the same in every row; those that
-    are not given are null; keep: places of the rows, None for all."""
+    are not given are null."""
     count, arrays = len(columns["response_id"]), list[pa.Array]()
     for field in schema(row):
         cells = columns.get(field.name)
@@ -325,5 +318,4 @@ def _table(row: type[Row], columns: Mapping[str, Any], keep: Sequence[int] | Non
             arrays.append(pa.repeat(pa.scalar(cells, field.type), count))
         else:
             arrays.append(pa.nulls(count, field.type) if cells is None else pa.array(cells, field.type))
-    table = pa.Table.from_arrays(arrays, schema=schema(row))
-    return table if keep is None else table.take(pa.array(keep, pa.int64()))
+    return pa.Table.from_arrays(arrays, schema=schema(row))

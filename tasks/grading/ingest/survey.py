@@ -18,12 +18,13 @@ from typing import TypeVar
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.schema import Row
+from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.settings.data import Source, Split
 from rubricflow.tasks.core.contracts.settings.judge import Foreign
-from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
+from rubricflow.tasks.core.contracts.tables.data import CALIBRATES, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, is_off_scale
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
@@ -32,6 +33,7 @@ from rubricflow.tasks.core.store.source import Faults
 from rubricflow.tasks.grading.ingest.canonical import (
     Record,
     Scores,
+    Tables,
     answer_tables,
     answers,
     chosen,
@@ -70,12 +72,18 @@ class Survey:
 
 
 def survey(
-    streams: Sequence[Stream], plan: Split, target: str, limit: int | None = None, only: tuple[str, ...] = ()
+    streams: Sequence[Stream],
+    plan: Split,
+    target: str,
+    limit: int | None = None,
+    only: tuple[str, ...] = (),
+    keep: Callable[[Tables], object] | None = None,
 ) -> Survey:
     """Look at all rows of all sources; of responses named in `only`, or of all where it is empty, `limit` of each item
     are kept where there is a limit, and the items that have any. They are drawn by the digest of their ids: by chance
     as far as the texts go, the same in whatever order the files come, and a higher limit keeps all that a lower one
-    does. Sources may hold items alone.
+    does. Sources may hold items alone. keep: is given the tables of each chunk of responses, then of scores and of
+    marks in files of their own, until something is wrong.
 
     InputErrors name all that is wrong, the first ones each by file, line, row, column and rule: a missing column or
     value, a duplicate id, an item repeated with another content, an unknown item or response, a score that is no finite
@@ -84,7 +92,7 @@ def survey(
     and so on.
     """
     surveyed, faults = Survey(), Faults()
-    surveyor = _Surveyor(surveyed, plan, target, faults)
+    surveyor = _Surveyor(surveyed, plan, target, faults, keep)
 
     def read(section: str, look: Callable[[Source, pd.DataFrame], None]) -> None:
         for source, chunks, _ in streams:
@@ -134,6 +142,7 @@ class _Surveyor:
     plan: Split
     target: str
     faults: Faults
+    keep: Callable[[Tables], object] | None
     knows_items: bool = True
     """Whether the items are all there, so that an unknown one is an error."""
     knows_responses: bool = True
@@ -170,7 +179,10 @@ class _Surveyor:
             surveyed.kept.append(True)
         surveyed.oddities.look(some)
         look_at_decimals(Chunk(source, frame, self.faults.add), self.decimals)
-        surveyed.labelled += self._labelled(scores(source, frame, self.faults.add), len(some.rows))
+        graded = scores(source, frame, self.faults.add)
+        surveyed.labelled += self._labelled(graded, len(some.rows))
+        if self.keep and not self.faults.count:
+            self.keep(answer_tables(some, graded))
 
     def _check_response(
         self, source: Source, number: int, response_id: str, item_id: str, author_id: str | None, split: str | None
@@ -221,6 +233,8 @@ class _Surveyor:
                     self.faults.add(InputError(rule, file=source.file, row=number, field=field))
             surveyed.labelled[place] |= labelled[row]
             surveyed.drawn[place] |= labelled[row] and not picked[row]
+        if self.keep and not self.faults.count:
+            self.keep(grading_tables(ids, [surveyed.item_id[surveyed.places[name]] for name in ids], graded))
 
     def marks(self, source: Source, frame: pd.DataFrame) -> None:
         some = marks(source, frame, self.faults.add)
@@ -235,6 +249,8 @@ class _Surveyor:
                 rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"
                 field = name_of(source.marks["criterion_id"])
                 self.faults.add(InputError(rule, file=source.file, row=number, field=field))
+        if self.keep and not self.faults.count:
+            self.keep({Judgments: mark_table(some)})
 
     def _is_repeated(self, place: int, *words: str) -> bool:
         """Whether this was said of the response before."""
@@ -330,28 +346,20 @@ def split(
     return [side or drawn.get(str(whole), "test") for whole, side in zip(wholes, sides, strict=True)]
 
 
-def shards(
-    sources: Sequence[Stream], surveyed: Survey, split_of: Sequence[str | None]
-) -> Iterator[dict[type[Row], pa.Table]]:
-    """The tables of each chunk of responses, then of scores and of marks in files of their own. split_of: of each
-    response, by its place; None for one to leave out."""
-    for source, chunks, _ in sources:
-        for frame in chunks() if source.responses else ():
-            some = answers(source, frame)
-            mine = [split_of[surveyed.places[key]] for key in some.response_id]
-            if any(mine):
-                yield answer_tables(some, scores(source, frame), mine)
-    for source, chunks, _ in sources:
-        for frame in chunks() if source.scored else ():
-            _, ids = scored(source, frame, surveyed.places)
-            places = [surveyed.places[key] for key in ids]
-            keep = [at for at, place in enumerate(places) if split_of[place] is not None]
-            yield grading_tables(ids, [surveyed.item_id[place] for place in places], scores(source, frame), keep)
-    for source, chunks, _ in sources:
-        for frame in chunks() if source.marks else ():
-            given = marks(source, frame)
-            is_graded = [split_of[surveyed.places[key]] is not None for key in given.response_id]
-            yield {Judgments: mark_table(given, is_graded)}
+def shards(chunks: Iterable[Tables], surveyed: Survey, split_of: Sequence[str | None]) -> Iterator[Tables]:
+    """The tables of each chunk as they are to be stored: every response in its split, and nothing of those that have
+    none. chunks: what the survey kept; split_of: of each response, by its place."""
+    graded = pa.array([name for name, side in zip(surveyed.places, split_of, strict=True) if side], pa.string())
+    field = schema(Responses).field("split")
+    for tables in chunks:
+        kept = {row: table.filter(pc.is_in(table["response_id"], value_set=graded)) for row, table in tables.items()}
+        if Responses in kept:
+            responses = kept[Responses]
+            sides = [split_of[surveyed.places[name]] for name in responses["response_id"].to_pylist()]
+            place = schema(Responses).get_field_index(field.name)
+            kept[Responses] = responses.set_column(place, field, pa.array(sides, field.type))
+        if Responses not in kept or len(kept[Responses]):
+            yield kept
 
 
 def gradable(surveyed: Survey, foreign: Foreign, base: Path) -> bytearray:

@@ -3,12 +3,13 @@ scores of an average rater."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
+from pyarrow import feather
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, conform, schema
@@ -19,8 +20,9 @@ from rubricflow.tasks.core.monitor.runs import log, task
 from rubricflow.tasks.core.stats.facet_likelihood import design, linked
 from rubricflow.tasks.core.stats.facets import fair_scores, fit
 from rubricflow.tasks.core.stats.scores import FAIR, OF_SEVERAL
-from rubricflow.tasks.core.store.files import named
+from rubricflow.tasks.core.store.files import aside, named
 from rubricflow.tasks.core.store.warehouse import Rows, Run
+from rubricflow.tasks.grading.ingest.canonical import Tables
 from rubricflow.tasks.grading.ingest.oddities import sentence
 from rubricflow.tasks.grading.ingest.sources import evaluation_only, streams
 from rubricflow.tasks.grading.ingest.survey import drawn_in_words, gradable, shards, splits, survey
@@ -49,11 +51,11 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None, only: t
     """Read the sources, map them, cut units, and split; with a limit only so many responses of each item, or those
     named in `only`.
 
-    The sources are read twice, a chunk at a time: first to refuse what is wrong and to draw the split, so that nothing
-    is written of bad input, then to write a shard for each chunk. Where nothing may be fitted on the data, all of it is
-    test data, whatever split a source gives. Where a foreign table of recorded replies judges, labels to calibrate on
-    are drawn among the responses that it can grade. InputError for bad input (see `chunks`, `survey`, `gradable`), or a
-    target that is no person of the sources.
+    The sources are read a chunk at a time, and each chunk's tables put aside until all rows are known: so nothing is
+    written of bad input, and the split is drawn among all. Then they become a shard for each chunk. Where nothing may
+    be fitted on the data, all of it is test data, whatever split a source gives. Where a foreign table of recorded
+    replies judges, labels to calibrate on are drawn among the responses that it can grade. InputError for bad input
+    (see `chunks`, `survey`, `gradable`), or a target that is no person of the sources.
     """
     if not run.done("ingest", "all"):
         sources = streams(study.data, base)
@@ -66,18 +68,20 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None, only: t
         if target == FAIR and FAIR in kinds:
             rule = f"a rater of the sources is called '{FAIR}', as is the score made of all raters'; rename the rater"
             raise InputError(rule, field="evaluation.target")
-        surveyed = survey(sources, study.split, target, limit, only)
-        able = gradable(surveyed, study.judge.foreign, base) if study.judge.foreign else None
-        split_of = splits(surveyed, study.split, able)
-        if evaluation_only(study.data):
-            split_of = [side and "test" for side in split_of]
         ratings = [schema(Gradings).empty_table().select(_RATINGS)]
-        if able is not None:
-            log(drawn_in_words(surveyed, able, split_of))
-        for number, tables in enumerate(shards(sources, surveyed, split_of)):
-            run.commit("ingest", f"{number:05d}", tables)
-            if target == FAIR and Gradings in tables:
-                ratings.append(tables[Gradings].select(_RATINGS))
+        with aside(run.warehouse.root, "ingest") as folder:
+            chunks = _Chunks(folder)
+            surveyed = survey(sources, study.split, target, limit, only, chunks.put)
+            able = gradable(surveyed, study.judge.foreign, base) if study.judge.foreign else None
+            split_of = splits(surveyed, study.split, able)
+            if evaluation_only(study.data):
+                split_of = [side and "test" for side in split_of]
+            if able is not None:
+                log(drawn_in_words(surveyed, able, split_of))
+            for number, tables in enumerate(shards(chunks, surveyed, split_of)):
+                run.commit("ingest", f"{number:05d}", tables)
+                if target == FAIR and Gradings in tables:
+                    ratings.append(tables[Gradings].select(_RATINGS))
         if target == FAIR:
             rubric_of = {key: row["rubric_id"] for key, row in surveyed.items.items()}
             split_by_id = {key: side for key, side in zip(surveyed.places, split_of, strict=True) if side}
@@ -87,6 +91,24 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None, only: t
         last: dict[type[Row], Rows] = {Items: surveyed.items.values(), InputWarnings: list(surveyed.oddities.rows())}
         run.commit("ingest", "all", last | {Responses: [], Units: [], Gradings: [], Judgments: []})
     return Ingested(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments, InputWarnings)))
+
+
+class _Chunks:
+    """The tables of chunks, put aside in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._paths: list[dict[type[Row], str]] = []
+
+    def put(self, tables: Tables) -> None:
+        paths = {row: str(self._folder / f"{len(self._paths)}-{row.table}") for row in tables}
+        for row, table in tables.items():
+            feather.write_feather(table, paths[row], compression="lz4")
+        self._paths.append(paths)
+
+    def __iter__(self) -> Iterator[Tables]:
+        for paths in self._paths:
+            yield {row: feather.read_table(path, memory_map=False) for row, path in paths.items()}
 
 
 def warning_sentences(run: Run, warnings: TableRef) -> list[str]:

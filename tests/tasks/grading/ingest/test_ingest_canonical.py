@@ -20,10 +20,9 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.cells import select
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.ingest.canonical import answer_tables, answers, mark_table, scores, unit_table
-from rubricflow.tasks.grading.ingest.canonical import marks as marks_of
+from rubricflow.tasks.grading.ingest.canonical import unit_table
 from rubricflow.tasks.grading.ingest.sources import Stream
-from rubricflow.tasks.grading.ingest.survey import Survey, survey
+from rubricflow.tasks.grading.ingest.survey import Survey, shards, survey
 
 ITEMS = Source(file="items.csv", items={"item_id": "id", "question": "question"})
 RESPONSES = Source.model_validate(
@@ -65,23 +64,13 @@ def surveyed(sources: list[tuple[Source, pd.DataFrame]], by: Any = "response", t
 
 
 def canonical(sources: list[tuple[Source, pd.DataFrame]], limit: int | None = None, rows: int = 1) -> Canonical:
-    streams = streamed(sources, rows)
-    found = survey(streams, Split(), "mean", limit)
+    chunks: list[Any] = []
+    found = survey(streamed(sources, rows), Split(), "mean", limit, keep=chunks.append)
+    sides = [(side or "test") if kept else None for side, kept in zip(found.given, found.kept, strict=True)]
     made: dict[type[Row], list[dict[str, Any]]] = {row: [] for row in (Responses, Units, Gradings, Judgments)}
-    for source, chunks, _ in streams:
-        for frame in chunks():
-            if source.responses:
-                some = answers(source, frame)
-                keep = [found.kept[found.places[key]] for key in some.response_id]
-                sides = [(side or "test") if kept else None for side, kept in zip(some.split, keep, strict=True)]
-                tables = answer_tables(some, scores(source, frame), sides)
-            else:
-                given = marks_of(source, frame) if source.marks else None
-                tables = given and {
-                    Judgments: mark_table(given, [bool(found.kept[found.places[key]]) for key in given.response_id])
-                }
-            for row, table in (tables or {}).items():
-                made[row] += conform(row, table).to_pylist(maps_as_pydicts="strict")
+    for tables in shards(chunks, found, sides):
+        for row, table in tables.items():
+            made[row] += conform(row, table).to_pylist(maps_as_pydicts="strict")
     assert [row["response_id"] for row in made[Units]] == [
         row["response_id"] for row in made[Responses] for _ in units(row["text"])
     ]
