@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import TableRef
-from rubricflow.tasks.core.contracts.tables.data import CALIBRATES, Items, Responses
-from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
-from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
+from rubricflow.tasks.core.contracts.tables.judging import Attempts
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.files import digest_of, file_digest, sealed
 from rubricflow.tasks.core.store.recorded import MANIFEST, listed_in, manifest_of, refuse_other
@@ -27,8 +26,6 @@ from rubricflow.tasks.core.store.warehouse import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 LIBRARIES = ("rubricflow", "prefect", "pyarrow", "duckdb", "numpy", "scikit-learn", "openvino", "torch", "transformers")
-RESTS_ON = (Attempts, Bundles, Gradings, Items, Responses)
-"""The tables that `graded_by` looks at."""
 _BATCH = 50_000
 """Digests of rows that are held at a time."""
 
@@ -72,20 +69,10 @@ def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]
 
     Digests of the texts with their items and calibration membership; of the bundle of every item; of every request
     (which covers prompts, model, sampling and order of asking); and of the human scores calibrated on. `settings` are
-    the calibration's settings and the versions of the code that verifies, scores and calibrates. Where the run's
-    manifest was written of the same tables, its digests stand and no text is read again. StoreError for a table that
-    cannot be read.
+    the calibration's settings and the versions of the code that verifies, scores and calibrates. StoreError for a table
+    that cannot be read.
     """
-    settings = settings | {"target": target}
-    try:
-        manifest = manifest_of(run)
-    except StoreError:  # there is none yet, or it is broken: either way it is written anew
-        return digests(run, target) | settings
-    found: dict[str, Any] = manifest["graded_by"]
-    then = {ref["path"]: ref for ref in manifest["tables"] if ref["table"] in {row.table for row in RESTS_ON}}
-    now = {ref.path: ref.model_dump() for row in RESTS_ON for ref in (run.ref(row, at) for at in run.stages(row))}
-    is_same = now == then and settings.items() <= found.items()
-    return found if is_same else digests(run, target) | settings
+    return digests(run, target) | settings | {"target": target}
 
 
 def digests(run: Run, target: str) -> dict[str, Any]:

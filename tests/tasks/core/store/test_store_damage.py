@@ -19,10 +19,12 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.store import part
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.files import file_digest, sealed, unsealed
-from rubricflow.tasks.core.store.manifest import RESTS_ON, graded_by, write_manifest
+from rubricflow.tasks.core.store.manifest import graded_by, write_manifest
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.verify import look_at_run
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
@@ -56,7 +58,7 @@ def seen(run: Run) -> Seen:
 def whole(finished: Run, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     """A run whose manifest lists all its tables, two of them in several shards of one stage."""
     run = Warehouse.open(tmp_path_factory.mktemp("whole") / "house").run("one")
-    for row in RESTS_ON:
+    for row in (Attempts, Bundles, Gradings, Items, Responses):
         for stage in finished.stages(row):
             run.commit(stage, row.table, {row: finished.read(finished.ref(row, stage))})
     response = {"item_id": "i", "author_id": None, "split": "test", "groups": {}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
-from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.store import manifest
 from rubricflow.tasks.core.store.files import digest_of, file_digest
 from rubricflow.tasks.core.store.manifest import code_digest, git_state, graded_by, versions, write_manifest
@@ -106,37 +105,6 @@ def written(run: Run, target: str = "mean", settings: dict[str, Any] = SETTINGS)
     graded = graded_by(run, target, settings)
     write_manifest(run, {}, graded, refs, run.folder)
     return graded
-
-
-def out_of_reach(run: Run) -> None:
-    raise AssertionError("the tables were read")
-
-
-def test_a_finished_runs_digests_are_not_made_again(filled_run: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = filled_run()
-    graded = written(run)
-    monkeypatch.setattr(manifest, "catalogue", out_of_reach)
-    assert graded_by(run, "mean", SETTINGS) == graded
-    for target, settings in (("h", SETTINGS), ("mean", SETTINGS | {"calibration": {"alpha": 1.0}})):
-        with pytest.raises(AssertionError, match="the tables were read"):
-            graded_by(run, target, settings)
-
-
-@pytest.mark.parametrize("name", [name for name in MATTERS if not name.startswith("another attempt")])
-def test_they_are_made_again_where_something_changed_since(filled_run: Make, unchanged: str, name: str) -> None:
-    run, changed = filled_run(), filled_run(MATTERS[name])
-    written(run)
-    other = changed.run_id
-    shutil.copytree(changed.folder, run.folder, dirs_exist_ok=True)
-    assert digest(run) == digest(changed.warehouse.run(other)) != unchanged
-
-
-def test_a_stage_more_makes_them_again(filled_run: Make, unchanged: str) -> None:
-    run = filled_run()
-    written(run)
-    late = {"response_id": "r9", "item_id": "i", "author_id": None, "text": "Late.", "split": "test", "groups": {}}
-    run.commit("late", "all", {Responses: [late]})
-    assert digest(run) != unchanged
 
 
 @pytest.mark.parametrize("broken", ["", "{", "\x00" * 9])
