@@ -178,21 +178,14 @@ def composed(
     for composite, sub_points, choices in composition.composites:
         if all(point.id in reached for point in sub_points):
             _choose(reached, choices)
-            reached[composite.id] = _share(composite, sub_points, reached, clipped)
+            met = {point.id: reached[point.id] for point in sub_points}
+            if composite.count:
+                earned = _counted_points(composite.count, met)
+            else:
+                earned = reduce(add, (point.weight * met[point.id] for point in sub_points)) / composite.weight
+            reached[composite.id] = clipped(earned)
     _choose(reached, composition.alternatives)
     return reached
-
-
-def _share(
-    composite: Criterion,
-    sub_points: Sequence[Criterion],
-    reached: Mapping[str, Share],
-    clipped: Callable[[Share], Share],
-) -> Share:
-    if composite.count:
-        return clipped(_counted_points(composite.count, {c.id: reached[c.id] for c in sub_points}))
-    earned: Share = reduce(add, (point.weight * reached[point.id] for point in sub_points))
-    return clipped(earned / composite.weight)
 
 
 def _counted_points(count: Count, met: Mapping[str, Share]) -> Share:

@@ -6,11 +6,9 @@ chunk (`items`, `answers`, `scored`, `chosen`, `scores`, `marks`), the second ha
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -288,18 +286,9 @@ def grading_tables(response_id: Sequence[str], item_id: Sequence[str], graded: S
 
 def unit_table(ids: Sequence[str], words: Sequence[str]) -> pa.Table:
     """Rows of `units` for all texts; ids: of their responses."""
-    unit_id = []
-    kind = []
-    start, end, counts = array("q"), array("q"), array("q")
-    for text in words:
-        cut = units(text)
-        unit_id += [unit.unit_id for unit in cut]
-        kind += [unit.kind for unit in cut]
-        start.extend(unit.start for unit in cut)
-        end.extend(unit.end for unit in cut)
-        counts.append(len(cut))
-    owners = np.repeat(np.asarray(ids, object), counts)
-    return _table(Units, {"response_id": owners, "unit_id": unit_id, "kind": kind, "start": start, "end": end})
+    rows = [(name, *unit) for name, text in zip(ids, words, strict=True) for unit in units(text)]
+    columns = zip(*rows, strict=True) if rows else [()] * 5
+    return _table(Units, dict(zip(("response_id", "unit_id", "kind", "start", "end"), columns, strict=True)))
 
 
 def mark_table(marks: ChunkMarks) -> pa.Table:

@@ -79,10 +79,7 @@ class Chunk:
         try:
             need(self.frame, column, self.source.file)
         except InputError as error:
-            hint = "; ".join(
-                filter(None, (error.hint, f"the study names it in {_place_in_study(self.source, column)}"))
-            )
-            self.report(InputError(error.rule, file=self.source.file, field=column, hint=hint))
+            self.report(error)
             return [None] * len(self.frame)
         return self.frame[column].tolist()
 
@@ -128,18 +125,6 @@ class Chunk:
         return values
 
 
-def _place_in_study(source: Source, column: str) -> str:
-    """Where a source names a column."""
-    for section in ("items", "responses", "groups", "marks"):
-        for key, value in getattr(source, section).items():
-            if value == column:
-                return f"data.sources: {section}.{key}"
-    for rater in source.scores:
-        if column in (rater.score, rater.notes, *rater.traits.values()):
-            return f"data.sources: scores of rater '{rater.rater}'"
-    return "data.sources"
-
-
 def name_of(column: Column) -> str:
     """A column as the user calls it."""
     return column if isinstance(column, str) else "const"
@@ -180,19 +165,19 @@ def cell_texts(cell: Any, place: CellPlace) -> list[str] | None:
     weight, which a list of texts cannot keep.
     """
     elements = cell_list(cell, place)
-    return elements and [_element_text(element, place.at(number)) for number, element in enumerate(elements)]
-
-
-def _element_text(element: Any, place: CellPlace) -> str:
-    if isinstance(element, dict):
-        if not missing(element.get("weight")):
-            raise place.error("has a weight, which a list of texts cannot keep", "give the weights in key_weights")
-        element = element.get("text")
-    if isinstance(element, dict | list | bytes | bool):
-        raise place.error("is neither a text nor an object with a 'text'")
-    if missing(element):
-        raise place.error("is empty")
-    return as_text(element)
+    found = []
+    for number, element in enumerate(elements or ()):
+        at = place.at(number)
+        if isinstance(element, dict):
+            if not missing(element.get("weight")):
+                raise at.error("has a weight, which a list of texts cannot keep", "give the weights in key_weights")
+            element = element.get("text")
+        if isinstance(element, dict | list | bytes | bool):
+            raise at.error("is neither a text nor an object with a 'text'")
+        if missing(element):
+            raise at.error("is empty")
+        found.append(as_text(element))
+    return elements and found
 
 
 def cell_answers(cell: Any, place: CellPlace) -> list[str]:

@@ -186,16 +186,10 @@ class Judge(JudgingRules, Choice):
             return "decisions that 'keep' lets stand were taken with other examples, or none"
         return None
 
-    @property
-    def _asks_in_parts(self) -> bool:
-        """Whether a checklist that is asked for in one call where no study says otherwise is asked for in parts."""
-        registered = PROTOCOLS[self.protocol]
-        by_whole = "criteria_per_call" in registered.options and registered.criteria_per_call is None
-        return by_whole and self.criteria_per_call is not None
-
     def as_protocol(self) -> Protocol:
         """The protocol as the bundle carries it."""
         registered = PROTOCOLS[self.protocol]
+        asks_whole = "criteria_per_call" in registered.options and registered.criteria_per_call is None
         kept = {name: getattr(self, name) for name in JudgingRules.model_fields}
         return Protocol(
             **kept,
@@ -204,7 +198,7 @@ class Judge(JudgingRules, Choice):
             signals=self.signals or registered.signals,
             min_tokens=registered.min_tokens if self.min_tokens is None else self.min_tokens,
             criteria_per_call=self.criteria_per_call or 1,
-            in_parts=self._asks_in_parts,
+            in_parts=asks_whole and self.criteria_per_call is not None,
         )
 
 
