@@ -29,6 +29,10 @@ def frame(columns: dict[str, list[Any]]) -> Any:
     return pd.DataFrame(columns, dtype=object)
 
 
+def mapping(text: str) -> dict[str, Any]:
+    return {"response_id": "id", "item_id": "id", "text": text}
+
+
 def read(base: Path, **source: Any) -> list[dict[str, Any]]:
     (stream,) = streams(Data(sources=(Source.model_validate({"file": "a.csv"} | source),)), base)
     return [row for part in stream.chunks() for row in part.to_dict("records")]
@@ -56,7 +60,7 @@ def test_a_wide_table_melted_is_the_long_one_written_by_hand(questions: list[str
 @settings(max_examples=40)
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=2, max_size=6, unique=True), st.randoms())
 def test_made_ids_tell_rows_apart_and_do_not_depend_on_their_order(keys: list[tuple[str, str]], chance: Any) -> None:
-    source = Source(file="x.csv", ids={"id": ("student", "question")}, responses={"text": "text"})
+    source = Source(file="x.csv", ids={"id": ("student", "question")}, responses=mapping("text"))
     shuffled = chance.sample(keys, len(keys))
 
     def ids(rows: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -107,7 +111,7 @@ def test_a_question_that_was_not_put_to_a_student_is_left_out_and_an_empty_answe
 def test_a_line_of_averages_is_no_submission_and_an_answer_without_a_student_is_an_error(tmp_path: Path) -> None:
     rows = [["a@x.example", "so"], ["", ""]]
     write_csv(tmp_path / "a.csv", ["mail", "A 1"], rows)
-    source = {"wide": {"answer": "A {n}"}, "ids": {"id": ["mail", "n"]}, "responses": {"text": "answer"}}
+    source = {"wide": {"answer": "A {n}"}, "ids": {"id": ["mail", "n"]}, "responses": mapping("answer")}
     assert [row["id"] for row in read(tmp_path, **source)] == ["a@x.example:1"]
     write_csv(tmp_path / "a.csv", ["mail", "A 1"], [*rows, ["", "mine"]])
     with pytest.raises(InputError, match=r"a\.csv, row 3, field 'mail': is empty, and 'id' is made of it"):
@@ -134,9 +138,7 @@ def test_what_cannot_be_made_is_named(tmp_path: Path, source: dict[str, Any], me
 @settings(max_examples=40)
 @given(st.lists(NAMES, min_size=1, max_size=30), st.integers(1, 29))
 def test_questions_keep_their_numbers_over_chunks_and_when_rows_are_added(words: list[str], cut: int) -> None:
-    source = Source(
-        file="x.csv", numbered={"q": ("words",)}, labels={"id": ("q", "{row}")}, responses={"text": "words"}
-    )
+    source = Source(file="x.csv", numbered={"q": ("words",)}, labels={"id": ("q", "{row}")}, responses=mapping("words"))
     whole = reshaped(source, frame({"words": words}))
     counted = Counted()
     parts = [frame({"words": words}).iloc[:cut], frame({"words": words}).iloc[cut:]]
@@ -156,7 +158,7 @@ def test_namesakes_and_second_attempts_are_counted_row_by_row() -> None:
         wide={"answer": "A {n}"},
         repeats={"again": ("who",)},
         labels={"student": ("who", "again"), "id": ("student", "n")},
-        responses={"text": "answer"},
+        responses=mapping("answer"),
     )
     table = frame({"who": ["Ada", "Bo", "Ada", ""], "A 1": ["a", "b", "c", ""], "A 2": ["d", "e", "f", ""]})
     assert reshaped(source, table)["id"].tolist() == ["Ada-1", "Ada-2", "Bo-1", "Bo-2", "Ada-2-1", "Ada-2-2"]
