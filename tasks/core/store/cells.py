@@ -13,10 +13,9 @@ import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError, refuse
 from rubricflow.tasks.core.text.digest import text_digest
-from rubricflow.tasks.core.text.tokens import number_of
+from rubricflow.tasks.core.text.tokens import decimal_of, number_of
 
 _NO_TEXT: dict[type, str] = {list: "a list", dict: "an object", bytes: "bytes"}
-_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _MONTH = r"(?:jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-zä]*"
 _DAY = r"\d{4}-\d\d-\d\d.*|\d{1,2}([./-])\d{1,2}\1(?:\d{2,4})?"
 _DATE = re.compile(rf"{_DAY}|\d{{1,2}}\.?[ -]{_MONTH}\.?|{_MONTH}\.?[ -]\d{{1,4}}", re.IGNORECASE)
@@ -99,7 +98,8 @@ def texts(
 def as_number(
     cell: Any, file: object, row: int | None, field: str | None, otherwise: str | None = None
 ) -> float | None:
-    """A cell as a number; None where it is missing or blank, InputError where it is no finite number.
+    """A cell as a number, also one with a decimal comma; None where it is missing or blank, InputError where it is no
+    finite number.
 
     otherwise: a hint for cells that are none.
     """
@@ -109,7 +109,7 @@ def as_number(
         raise InputError(cell.rule, file=file, row=row, field=field, hint=cell.hint)
     number = None
     if isinstance(cell, str):
-        number = number_of(cell)
+        number = decimal_of(cell)
     elif not isinstance(cell, bool | bytes):  # Python reads true as 1 and b"1" as 1; no file of scores means that
         try:
             number = float(cell)
@@ -118,9 +118,7 @@ def as_number(
     if number is not None and math.isfinite(number):
         return number
     text, hint = str(cell).strip(), otherwise
-    if _DECIMAL_COMMA.fullmatch(text):
-        hint = "decimals are written with a point"
-    elif _DATE.fullmatch(text):
+    if _DATE.fullmatch(text):
         hint = "it is a date: a spreadsheet may have made it of 3.5; format the column as text and type it again"
     raise InputError(f"{quoted(cell)} is not a finite number", file=file, row=row, field=field, hint=hint)
 

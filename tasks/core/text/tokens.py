@@ -41,12 +41,20 @@ def composed(text: str) -> str:
 _PLAIN_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
+_WITH_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+
+
 def number_of(text: str) -> float | None:
     """The finite number that a text is, blanks around it left out: digits 0 to 9 with an optional sign, decimal point
     and exponent. None for all else that Python's `float` would read: digits of other scripts, 1_0, inf, nan."""
     bare = text.strip()
     number = float(bare) if _PLAIN_NUMBER.fullmatch(bare) else math.inf
     return number if math.isfinite(number) else None
+
+
+def decimal_of(text: str) -> float | None:
+    """`number_of` a text whose decimal sign may be a comma."""
+    return number_of(text.replace(",", ".")) if _WITH_COMMA.fullmatch(text.strip()) else number_of(text)
 
 
 # Edges of words and numbers.

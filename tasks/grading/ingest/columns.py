@@ -30,14 +30,13 @@ from rubricflow.tasks.core.store.cells import (
 )
 from rubricflow.tasks.core.store.sheets import WORKBOOK
 from rubricflow.tasks.core.store.source import Report
-from rubricflow.tasks.core.text.tokens import number_of
+from rubricflow.tasks.core.text.tokens import decimal_of, number_of
 
 T = TypeVar("T")
 _KEYS = ("id", "text", "weight", "levels", "parent")
 """Of a listed criterion."""
 _WRITTEN = 'write ["one", "two"]'
 _UNWORDED = "where words stand for numbers, say in the study's 'words' for which"
-_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _LIST_OF_TEXTS = re.compile(r"""\s*\[\s*["'{]""")
 """How a list of texts or objects begins; a text may begin with [1] or [sic]."""
 
@@ -256,10 +255,8 @@ def numbers_of(words: Mapping[str, float | None]) -> Callable[[Any, CellPlace], 
         text = (text_or_none(cell) or "").strip()
         if text.casefold() in number_of_word:
             return number_of_word[text.casefold()]
-        if number_of_word and text and (renumbered or number_of(text) is None):
+        if number_of_word and text and (renumbered or decimal_of(text) is None):
             raise place.error(f"{quoted(cell)} is none of the words {', '.join(words)}")
-        if isinstance(cell, str) and _COMMA.fullmatch(text):
-            cell = text.replace(",", ".")
         return as_number(cell, *place, _UNWORDED)
 
     return number

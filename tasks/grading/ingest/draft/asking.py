@@ -15,8 +15,9 @@ from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.data import Pattern
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.text.tokens import decimal_of
 from rubricflow.tasks.grading.ingest.draft.drafted import STEPS, UNWRITTEN, Draft, DraftedItem, Known, is_on_grid
-from rubricflow.tasks.grading.ingest.draft.guess import Column, guessed, number
+from rubricflow.tasks.grading.ingest.draft.guess import Column, guessed
 from rubricflow.tasks.grading.ingest.draft.roles import Roles, is_named, numbers_said, points_in
 
 MOST_QUESTIONS = 5
@@ -193,7 +194,7 @@ def listed_questions(
     for item in items:
         row = places[item.item_id]
         text, model = wording.rows[row].strip() or None, reference[row].strip() if reference else ""
-        most = (number(worth[0].rows[row]) if worth else None) or item.points
+        most = (decimal_of(worth[0].rows[row]) if worth else None) or item.points
         most = most or points_in(text or "", is_header=False)
         described.append(replace(item, question=text, reference=model or None, points=most))
     mapping = {"item_id": key.name if key else numbered, "question": wording.name}

@@ -18,7 +18,8 @@ from rubricflow.tasks.core.store.cells import EssayCell, text_or_none
 from rubricflow.tasks.core.store.reshape import Counted, matching, questions_of, reshaped
 from rubricflow.tasks.core.store.sheets import told_apart
 from rubricflow.tasks.core.text.markup import is_markup, plain
-from rubricflow.tasks.grading.ingest.draft.guess import is_label, number
+from rubricflow.tasks.core.text.tokens import decimal_of
+from rubricflow.tasks.grading.ingest.draft.guess import is_label
 from rubricflow.tasks.grading.ingest.draft.roles import Roles, points_in
 
 UNWRITTEN = "WRITE HERE"
@@ -290,7 +291,7 @@ def _points_in_names(roles: Roles, wide: Mapping[str, Pattern], file: str, heade
     for question in questions_of(header, wide, file) if wide else ():
         for name in wide:  # the last one that has any
             column = question.columns.get(name, "")
-            if value := number(_TRAILING.sub("", column)) or points_in(column):
+            if value := decimal_of(_TRAILING.sub("", column)) or points_in(column):
                 points[question.words[QUESTION]] = value
     named = [name for name in (*roles.scores, roles.points) if isinstance(name, str)]
     if roles.points and "{points}" in str(roles.points):
@@ -335,7 +336,7 @@ def _squeezed(text: str) -> str:
 
 def _numbers(cells: Any) -> list[float]:
     """The cells that are numbers."""
-    return [value for cell in cells if (value := number(cell)) is not None]
+    return [value for cell in cells if (value := decimal_of(cell)) is not None]
 
 
 def _remarks(
@@ -354,7 +355,7 @@ def _remarks(
         yield f"the questions' points add up to {most:g}, and '{roles.total}' says {total:g}"
     if roles.total in rows.columns and len(scores) == 1:
         numbers = pd.DataFrame(
-            {"sum": rows[scores[0]].map(number), "total": rows[roles.total].map(number)}, dtype=float
+            {"sum": rows[scores[0]].map(decimal_of), "total": rows[roles.total].map(decimal_of)}, dtype=float
         )
         sums = numbers["sum"].groupby(level=0).sum()
         totals = numbers["total"].groupby(level=0).last().dropna()

@@ -12,7 +12,7 @@ from statistics import fmean
 from rubricflow.tasks.core.contracts.settings.data import Pattern
 from rubricflow.tasks.core.store.reshape import matching
 from rubricflow.tasks.core.text.markup import is_markup
-from rubricflow.tasks.core.text.tokens import number_of
+from rubricflow.tasks.core.text.tokens import decimal_of
 from rubricflow.tasks.grading.ingest.draft.roles import Roles, is_named, place_of_points, without_points
 
 _TEXT = 15
@@ -44,7 +44,7 @@ class Column:
     @cached_property
     def numeric(self) -> bool:
         """Whether it holds numbers alone, of which not all are 0."""
-        numbers = [number(cell) for cell in self.cells]
+        numbers = [decimal_of(cell) for cell in self.cells]
         return any(numbers) and None not in numbers
 
     @property
@@ -56,12 +56,6 @@ class Column:
     def may_answer(self) -> bool:
         """Whether its cells may be answers."""
         return bool(self.cells) and not self.numeric and not is_named(self.name, "response")
-
-
-def number(cell: str) -> float | None:
-    """A cell as a number, with a decimal comma, too; None where it is none."""
-    text = cell.strip()
-    return number_of(text) if "," not in text or "." in text else number_of(text.replace(",", ".", 1))
 
 
 def is_label(text: str) -> bool:
