@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -47,15 +47,7 @@ representation, trained jointly with the grade; c3m: the same with augmented lab
 concepts found in the text with the given ones; cb_llm: concepts scored by similarity, a sparse linear head."""
 Learning = Literal["frozen", "tuned", "lora"]
 """What of a text encoder is trained: nothing, all of it, or an adapter on it."""
-ABLATIONS: tuple[Method, ...] = (
-    "no_race",
-    "no_opcc",
-    "no_lcec",
-    "no_race_opcc",
-    "no_race_lcec",
-    "no_opcc_lcec",
-    "no_race_opcc_lcec",
-)
+ABLATIONS: tuple[Method, ...] = tuple(method for method in get_args(Method) if method.startswith("no_"))
 
 
 class Training(Frozen):
