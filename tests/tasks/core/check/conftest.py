@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from builders.plain_checks import use_plain_checks
 from builders.rows import grading, item, response
 
 from rubricflow.tasks.core.contracts.schema import TableRef, schema
@@ -41,3 +42,9 @@ def graded(tmp_path: Path) -> Judged:
         return run, TableRef(table="gradings", stage="judge", path=path, digest="0" * 64, rows=rows)
 
     return make
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rules are held by plain pandas, as in flow tests."""
+    use_plain_checks(monkeypatch)

@@ -143,6 +143,16 @@ def test_other_results_make_other_pages(graded: Judged) -> None:
     assert "ingest.items" in Page(build(run)).text
 
 
+def test_what_could_not_be_checked_is_not_in_quarantine(graded: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, ref = graded(faults={3: {"status": "lost"}})
+    monkeypatch.setitem(sys.modules, "great_expectations", None)
+    with pytest.raises(CheckError) as stop:
+        checked.fn(run, ref)
+    assert "quarantine" not in str(stop.value)
+    assert "no Data Docs: ModuleNotFoundError" in str(stop.value)
+    assert not (run.folder / "quarantine").exists()
+
+
 def test_a_result_that_cannot_be_rendered_is_an_error(graded: Judged) -> None:
     run, ref = graded()
     checked.fn(run, ref)

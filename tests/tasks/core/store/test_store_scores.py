@@ -52,7 +52,7 @@ def frame(run: Run) -> pd.DataFrame:
     return rows.sort_values("response_id", ignore_index=True)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(SIZES, st.integers(1, 8), st.integers(0, 9))
 def test_the_frame_is_the_same_however_many_are_read_at_a_time(sizes: dict[str, int], batch: int, seed: int) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -63,7 +63,7 @@ def test_the_frame_is_the_same_however_many_are_read_at_a_time(sizes: dict[str, 
         assert len(whole) == sum(sizes.values())
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(SIZES, st.integers(0, 9), st.sampled_from(["mean", "h1", "key"]))
 def test_marked_answers_are_counted_as_one_by_one(sizes: dict[str, int], seed: int, target: str) -> None:
     draw = random.Random(seed)
