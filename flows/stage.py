@@ -20,7 +20,7 @@ from rubricflow.tasks.core.monitor.artifacts import announce
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import log, quiet
 from rubricflow.tasks.core.store.marks import listed_once
-from rubricflow.tasks.core.store.objects import requests_sent
+from rubricflow.tasks.core.store.objects import in_words, requests_sent
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.ingest.task import Ingested, ingest
 from rubricflow.tasks.grading.lock.task import Locked, lock
@@ -66,8 +66,8 @@ def staged(run: Run, task: Callable[Concatenate[Run, P], Written], *args: P.args
             rows = f"{sources} → {rows_of(tables)}" if sources else rows_of(tables)
             resumed = "nothing to do, " if was_done else ""
             words = [f"{stage}: {resumed}{rows}", str(tally(run, stage)), say.duration(time.monotonic() - start)]
-            sent = requests_sent().since(requests)
-            log("; ".join([*words, str(sent)] if sent.total else words))
+            sent = requests_sent() - requests
+            log("; ".join([*words, in_words(sent)] if sent else words))
         return written
 
 

@@ -227,7 +227,7 @@ def judged(folder: Path) -> dict[str, object]:
     run = house.run("one")
     before = requests_sent()
     ids = run.read(run.ref(Items, "fill"))["item_id"].to_pylist()
-    to_read = requests_sent().since(before)
+    to_read = requests_sent() - before
     asked = (folder / "asked").read_text().split()
     with open_replies(house.replies) as replies:
         kept = len(replies)

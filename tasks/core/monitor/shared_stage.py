@@ -195,7 +195,7 @@ def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
     finally:
         for cap in caps:
             cap.give_back()
-    requests = requests_sent().since(earlier).total
+    requests = (requests_sent() - earlier).total()
     return result._replace(counts=result.counts._replace(requests=requests))
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -20,7 +21,7 @@ from functools import cache
 from hashlib import md5
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import StoreError, first_line
@@ -60,42 +61,28 @@ _STATUS = re.compile(r"status code: (\d+[ A-Za-z]*)")
 _URL = re.compile(r"s3:/+([^/]+)/*(.*?)/*")
 
 
-class Requests(NamedTuple):
-    """Requests by what they ask."""
-
-    reads: int = 0
-    writes: int = 0
-    listings: int = 0
-    """Pages of listings: a store gives 1,000 names a page."""
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return sum(self)
-
-    def since(self, earlier: Requests) -> Requests:
-        """Those that were sent after an earlier count."""
-        return Requests(*(count - before for count, before in zip(self, earlier, strict=True)))
-
-    def __str__(self) -> str:
-        listings = f"{self.listings:,} listing{'' if self.listings == 1 else 's'}"
-        return f"{self.total:,} requests to the store ({self.reads:,} to read, {self.writes:,} to write, {listings})"
-
-
+Requests = Counter[Literal["reads", "writes", "listings"]]
+"""Requests by what they ask; of listings the pages: a store gives 1,000 names a page."""
 _lock = threading.Lock()
 _sent = Requests()
 
 
 def count_requests(reads: int = 0, writes: int = 0, listings: int = 0) -> None:
     """Adds requests to those of this process; what a client tries again by itself is not counted."""
-    global _sent
     with _lock:
-        _sent = Requests(_sent.reads + reads, _sent.writes + writes, _sent.listings + listings)
+        _sent.update(reads=reads, writes=writes, listings=listings)
 
 
 def requests_sent() -> Requests:
     """The requests of this process until now."""
-    return _sent
+    with _lock:
+        return Requests(_sent)
+
+
+def in_words(sent: Requests) -> str:
+    """Requests for people."""
+    reads, writes, listings = (f"{sent[kind]:,}" for kind in ("reads", "writes", "listings"))
+    return f"{sent.total():,} requests to the store (to read: {reads}, to write: {writes}, listings: {listings})"
 
 
 @dataclass(frozen=True)
