@@ -192,8 +192,9 @@ def expectations(row: type[Row]) -> list[Expectation]:
         rules.append(Expectation("type", (name,), str(arrow_type(field.annotation))))
         if not nullable:
             rules.append(Expectation("not_null", (name,)))
-        if get_origin(kind) is Literal:
-            rules.append(Expectation("in_set", (name,), get_args(kind)))
+        words = get_args(kind) if get_origin(kind) is Literal else tuple(*closed_words(field))
+        if words and get_origin(kind) is not list:
+            rules.append(Expectation("in_set", (name,), words))
         marks = _metadata(field)
         unknown = [m for m in marks if not isinstance(m, _MARKS)]
         if unknown:

@@ -147,7 +147,7 @@ CALLS = {
 class Call(Frozen):
     """One model call about a rubric."""
 
-    role: Annotated[Literal["induce", "paraphrase", "role", "dependency", "contract_repair"], CALLS]
+    role: Annotated[str, CALLS]
     """What it was for."""
     model: str
     """The model asked."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from rubricflow.tasks.core.contracts.schema import VOLATILE, Frozen, Natural, ResponseId, Row, Share
-from rubricflow.tasks.core.contracts.tables.data import SPLITS, Split
+from rubricflow.tasks.core.contracts.tables.data import SPLITS
 
 Order = Literal["confidence", "uncertainty", "expected_change", "random"]
 ORDERS: Mapping[Order, str] = {
@@ -38,7 +38,7 @@ class Models(Row, table="models", key=("method", "seed", "setting")):
     backbone: str
     """The text encoder, with a digest of its weights."""
     encoder: Annotated[
-        Literal["frozen", "tuned", "lora"],
+        str,
         {"frozen": "it stays as it was", "tuned": "it was trained, too", "lora": "an adapter on it was trained"},
     ]
     """What became of the encoder."""
@@ -72,7 +72,7 @@ class Trials(Row, table="trials", key=("method", "seed", "setting", "split", "me
     """Seed of the grader; 0 for who has none."""
     setting: str
     """As in `models`."""
-    split: Annotated[Split, SPLITS]
+    split: Annotated[str, SPLITS]
     """What it is measured on."""
     metric: str
     """concept_accuracy, concept_macro_f1, concept_qwk, task_accuracy, task_macro_f1, task_qwk, task_rps, task_ece,
@@ -95,14 +95,14 @@ class Interventions(Row, table="interventions", key=("method", "seed", "kind", "
     """The grader."""
     seed: int
     """Its seed."""
-    kind: Annotated[Intervention, INTERVENTIONS]
+    kind: Annotated[str, INTERVENTIONS]
     """What the concepts are set to: the label; of the other levels the one that moves the probability of the right
     grade down most, given those set before; any level."""
-    order: Annotated[Order, ORDERS]
+    order: Annotated[str, ORDERS]
     """Which are set first."""
     asked: Natural
     """Concepts set in each response; 0 for none."""
-    metric: Annotated[GradeMetric, GRADE_METRICS]
+    metric: Annotated[str, GRADE_METRICS]
     """What is measured on the test split."""
     value: float | None
     """The number."""

@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.schema import (
     Share,
     Usually,
 )
-from rubricflow.tasks.core.contracts.tables.data import SPLITS, UNSCORED_REASONS, Split, UnscoredReason
+from rubricflow.tasks.core.contracts.tables.data import SPLITS, UNSCORED_REASONS
 
 CalibrationMethod = Literal["stacked", "rulers", "ridge", "linear", "isotonic", "linking", "identity", "text_only"]
 CALIBRATION_METHODS: Mapping[str, str] = {
@@ -63,7 +63,7 @@ class Calibrations(Row, table="calibrations", key=("calibration_id",)):
     """SHA-256 of the fitted content."""
     scope: str
     """The item it was fitted for, or 'pooled'."""
-    method: Annotated[CalibrationMethod, CALIBRATION_METHODS]
+    method: Annotated[str, CALIBRATION_METHODS]
     """How scores are mapped."""
     reason: str
     """Why this method: what the study asked for, or what the comparison inside folds showed."""
@@ -87,7 +87,7 @@ class Candidates(Row, table="candidates", key=("scope", "method")):
 
     scope: str
     """The item it was tried for, or 'pooled'."""
-    method: Annotated[CalibrationMethod, CALIBRATION_METHODS]
+    method: Annotated[str, CALIBRATION_METHODS]
     """The method."""
     n: Natural
     """Labelled responses."""
@@ -138,7 +138,7 @@ class ReleaseRules(Row, table="release_rules", key=("scope",)):
     """Upper confidence bound of the share of such scores among the released."""
     levels: list[float]
     """Human scores seen in calibration, on the scale's steps; another level is never released."""
-    refused: Annotated[Refusal | None, {reason: ROUTE_REASONS[reason] for reason in get_args(Refusal)}]
+    refused: Annotated[str | None, {reason: ROUTE_REASONS[reason] for reason in get_args(Refusal)}]
     """Why nothing may be released; null otherwise."""
     note: str | None
     """The same with its numbers."""
@@ -173,7 +173,7 @@ class Predictions(Row, table="predictions", key=("response_id", "rater_id")):
     """The rater whose grading was calibrated."""
     calibration_id: str | None
     """The calibration applied; null where there is no score to calibrate."""
-    split: Annotated[Split, SPLITS]
+    split: Annotated[str, SPLITS]
     """The part of the data the response belongs to."""
     raw: float | None
     """The score before calibration."""
@@ -204,11 +204,9 @@ class Predictions(Row, table="predictions", key=("response_id", "rater_id")):
     null without labels to tell, or where the grading lacks a feature that tells it."""
     level_probabilities: list[float] | None
     """Probability of each level of the scale for a human score; null without labels to tell."""
-    route: Annotated[
-        Literal["release", "review"], {"release": "the score may go out", "review": "a person looks first"}
-    ]
+    route: Annotated[str, {"release": "the score may go out", "review": "a person looks first"}]
     """Where it goes."""
-    route_reason: Annotated[RouteReason | None, ROUTE_REASONS]
+    route_reason: Annotated[str | None, ROUTE_REASONS]
     """Why a person looks first; null where released."""
-    unscored_reason: Annotated[UnscoredReason | None, UNSCORED_REASONS]
+    unscored_reason: Annotated[str | None, UNSCORED_REASONS]
     """Why there is no score."""

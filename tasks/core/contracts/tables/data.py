@@ -29,7 +29,6 @@ MEASURED = ("test", "crossed")
 """The splits whose labels scores are held against."""
 
 
-Unread = Literal["file_without_text", "file_empty", "file_type", "file_locked", "file_damaged", "file_too_large"]
 UNREAD: Mapping[str, str] = {
     "file_without_text": "what a file handed in holds, or a part of it, is no text (a scan, pictures, formulas)",
     "file_empty": "a file handed in is empty",
@@ -54,20 +53,6 @@ RATER_KINDS: Mapping[str, str] = {
     "trained": "a trained grader",
     "adjudication": "what people settled on",
 }
-UnscoredReason = Literal[
-    "no_reply",
-    "unreadable_reply",
-    "ambiguous_reply",
-    "quoted_verdict",
-    "truncated",
-    "invalid_reply",
-    "off_scale",
-    "criterion_missing",
-    "criterion_unscored",
-    "trait_unscored",
-    "traits_only",
-    Unread,
-]
 UNSCORED_REASONS: Mapping[str, str] = {
     "no_reply": "the model gave no reply",
     "unreadable_reply": "the reply could not be read",
@@ -129,9 +114,6 @@ class Items(Row, table="items", key=("item_id",)):
     """The scoring guide that people had, where the source carries it: the prose of the item's rubric."""
 
 
-InputWarning = Literal[
-    "unread", "joined", "replaced", "same_student", "same_text", "long", "markup", "garbled", "cut", "empty"
-]
 INPUT_WARNINGS: Mapping[str, str] = {
     "unread": "what was handed in cannot be read, whole or in part: no judge is asked, a person has to look at it",
     "joined": "several files of one student are joined to one answer",
@@ -149,7 +131,7 @@ INPUT_WARNINGS: Mapping[str, str] = {
 class InputWarnings(Row, table="input_warnings", key=("kind",)):
     """Something about the responses that a person should look at; it stops nothing."""
 
-    kind: Annotated[InputWarning, INPUT_WARNINGS]
+    kind: Annotated[str, INPUT_WARNINGS]
     """What it is."""
     responses: Positive
     """How many responses it is about."""
@@ -168,13 +150,13 @@ class Responses(Row, table="responses", key=("response_id",)):
     """Who wrote it; the cluster of the bootstrap where known."""
     text: Annotated[str, Usually(0.95, "mostly_filled")]
     """The response as stored; all spans count its characters."""
-    split: Annotated[Split, SPLITS]
+    split: Annotated[str, SPLITS]
     """The part of the data it belongs to."""
     groups: dict[str, str]
     """Subgroup memberships: group variable → group."""
     author_name: str | None
     """What its author is called in a gradebook; it is shown to no judge."""
-    made_from: Annotated[Literal["html", "file", Unread] | None, MADE_FROM]
+    made_from: Annotated[str | None, MADE_FROM]
     """What the text was made from, where the source held no plain text; or why it lacks, whole or in part, so that no
     judge is asked and a person has to look at what was handed in."""
 
@@ -186,7 +168,7 @@ class Units(Row, table="units", key=("response_id", "unit_id")):
     """The response."""
     unit_id: str
     """s1, s2, … for sentences; p1, p2, … for paragraphs."""
-    kind: Annotated[Literal["sentence", "paragraph"], {"sentence": "a sentence", "paragraph": "a paragraph"}]
+    kind: Annotated[str, {"sentence": "a sentence", "paragraph": "a paragraph"}]
     """What it is."""
     start: Natural
     """First character (code point) in the response's text."""

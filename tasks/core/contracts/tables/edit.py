@@ -96,7 +96,7 @@ class Rollouts(Row, table="rollouts", key=("arm", "seed", "response_id", "sample
     """One piece of grading by a policy. On the train split: sampled from the base policy, of every seed, for the pools.
     On the test split: one greedy rollout of every arm."""
 
-    arm: Annotated[Arm, ARMS]
+    arm: Annotated[str, ARMS]
     """Whose it is."""
     seed: int
     """The arm's seed; the greedy ones of base are the same for all seeds and stand under the first."""
@@ -106,7 +106,7 @@ class Rollouts(Row, table="rollouts", key=("arm", "seed", "response_id", "sample
     """Its item."""
     sample: Natural
     """Number of the rollout, from 0."""
-    part: Annotated[Part, PARTS]
+    part: Annotated[str, PARTS]
     """Where the response stands."""
     text: str
     """What the policy wrote."""
@@ -114,7 +114,7 @@ class Rollouts(Row, table="rollouts", key=("arm", "seed", "response_id", "sample
     """T, the steps that it is cut into."""
     mark: Natural | None
     """m, the mark stated, by itself or where it was asked for; null with a reason."""
-    unmarked: Annotated[Unmarked | None, UNMARKED]
+    unmarked: Annotated[str | None, UNMARKED]
     """Why it states no mark by itself."""
     gold: Natural | None
     """m*, the target score; null where a test response has none."""
@@ -131,7 +131,7 @@ class Steps(Row, table="steps", key=("arm", "seed", "response_id", "sample", "st
     probed in the same way; of these the belief alone is known.
     """
 
-    arm: Annotated[Arm, ARMS]
+    arm: Annotated[str, ARMS]
     """base, or the arm whose pool the repaired rollout is in."""
     seed: int
     """The seed of the rollouts."""
@@ -161,7 +161,7 @@ class Steps(Row, table="steps", key=("arm", "seed", "response_id", "sample", "st
     """G^p_k: the same without the steps before."""
     prefix_residual: float | None
     """G̃^p_k: G^p less its mean at the same relative position in all rollouts of the seed (Eq. 4)."""
-    fate: Annotated[Fate | None, FATES]
+    fate: Annotated[str | None, FATES]
     """What selection by these signals did with it; null for boundary 0 and in rollouts that state the gold mark."""
 
 
@@ -170,9 +170,9 @@ class Separations(Row, table="separations", key=("seed", "signal", "unit")):
 
     seed: int
     """The seed of the rollouts."""
-    signal: Annotated[Signal, SIGNALS]
+    signal: Annotated[str, SIGNALS]
     """Which grounding value."""
-    unit: Annotated[Unit, UNITS]
+    unit: Annotated[str, UNITS]
     """What is compared."""
     effect: float | None
     """Rank-biserial r in the expected direction (answer and scheme: higher where the answer is judged; prefix: where
@@ -188,7 +188,7 @@ class Separations(Row, table="separations", key=("seed", "signal", "unit")):
 class Revisions(Row, table="revisions", key=("arm", "seed", "response_id", "sample", "rank")):
     """One attempt to mend a wrong rollout: a chosen step replaced, and what came of it (section 2.2)."""
 
-    arm: Annotated[Arm, ARMS]
+    arm: Annotated[str, ARMS]
     """The arm whose pool it is for."""
     seed: int
     """The seed of the rollouts."""
@@ -224,7 +224,7 @@ class Revisions(Row, table="revisions", key=("arm", "seed", "response_id", "samp
 class Demonstrations(Row, table="demonstrations", key=("arm", "seed", "response_id", "sample")):
     """One text that an arm is fine-tuned on; the prompt is the grading prompt of the response."""
 
-    arm: Annotated[Arm, ARMS]
+    arm: Annotated[str, ARMS]
     """The arm of supervised fine-tuning."""
     seed: int
     """Its seed."""
@@ -232,7 +232,7 @@ class Demonstrations(Row, table="demonstrations", key=("arm", "seed", "response_
     """The response."""
     sample: Natural
     """The rollout that it is or was made from."""
-    origin: Annotated[Origin, ORIGINS]
+    origin: Annotated[str, ORIGINS]
     """What it is."""
     completion: str
     """The text trained on."""
@@ -243,11 +243,11 @@ class Demonstrations(Row, table="demonstrations", key=("arm", "seed", "response_
 class Policies(Row, table="policies", key=("arm", "seed")):
     """A trained arm."""
 
-    arm: Annotated[Arm, ARMS]
+    arm: Annotated[str, ARMS]
     """The arm."""
     seed: int
     """Its seed."""
-    start: Annotated[Arm | None, ARMS]
+    start: Annotated[str | None, ARMS]
     """The arm that it was initialised from; null for base, which is no one's."""
     path: str | None
     """Folder of its adapter, relative to the warehouse; it goes on top of its start. Null for base and where nothing
@@ -269,11 +269,11 @@ class Policies(Row, table="policies", key=("arm", "seed")):
 class Learning(Row, table="learning", key=("arm", "seed", "part", "metric", "step")):
     """One point of a learning curve."""
 
-    arm: Annotated[Arm, ARMS]
+    arm: Annotated[str, ARMS]
     """The arm."""
     seed: int
     """Its seed."""
-    part: Annotated[Part, PARTS]
+    part: Annotated[str, PARTS]
     """train for what training logs; seen and unseen for looks at the test split, by which nothing is chosen."""
     metric: str
     """reward, outcome, shaping, kl, entropy, unmarked, length, loss and others, as tasks/methods/edit/rl.py and
@@ -287,11 +287,11 @@ class Learning(Row, table="learning", key=("arm", "seed", "part", "metric", "ste
 class ArmMetrics(Row, table="arm_metrics", key=("arm", "seed", "part", "metric")):
     """One number of one arm."""
 
-    arm: Annotated[Arm, ARMS]
+    arm: Annotated[str, ARMS]
     """The arm."""
     seed: int
     """Its seed; base, decoded greedily, is the same for all seeds and stands under the first."""
-    part: Annotated[Tested, TESTED]
+    part: Annotated[str, TESTED]
     """Responses to items seen in training, or not."""
     metric: str
     """qwk (macro over items), accuracy, within_1, mae, unmarked; of RL on an SFT arm also probe_kl, probe_jsd,
@@ -311,13 +311,13 @@ class ArmMetrics(Row, table="arm_metrics", key=("arm", "seed", "part", "metric")
 class ArmDifferences(Row, table="arm_differences", key=("arm", "against", "seed", "part", "metric")):
     """Two arms of one seed on the same responses; base is the same for all seeds."""
 
-    arm: Annotated[Arm, ARMS]
+    arm: Annotated[str, ARMS]
     """The arm."""
-    against: Annotated[Arm, ARMS]
+    against: Annotated[str, ARMS]
     """The arm that is taken from it."""
     seed: int
     """The seed of both."""
-    part: Annotated[Tested, TESTED]
+    part: Annotated[str, TESTED]
     """Responses to items seen in training, or not."""
     metric: str
     """qwk, accuracy, within_1, mae or unmarked."""

@@ -35,7 +35,6 @@ class Numbers(Row, table="numbers", key=("table_id", "row", "column")):
     """Bootstrap standard error."""
 
 
-Stage = Literal["human", "raw", "calibrated", "released"]
 STAGES: Mapping[str, str] = {
     "human": "people with people",
     "raw": "the machine before calibration",
@@ -63,7 +62,7 @@ class Metrics(Row, table="metrics", key=("metric", "rater_a", "rater_b", "stage"
     """The reference (a human, or 'target')."""
     rater_b: str
     """The rater compared with it."""
-    stage: Annotated[Stage, STAGES]
+    stage: Annotated[str, STAGES]
     """Who is compared."""
     slice: str
     """What the slice is by: 'all', 'item', 'type', 'level', 'rater', 'criterion', 'kind' (of criteria), 'confidence'
@@ -117,7 +116,7 @@ class Verdicts(Row, table="verdicts", key=("gate", "slice", "value_of")):
     """The number must not be below this; null without such a bound."""
     most: float | None
     """The number must not be above this; null without such a bound."""
-    outcome: Annotated[Outcome, OUTCOMES]
+    outcome: Annotated[str, OUTCOMES]
     """unknown: the data do not allow the number or its interval."""
     labels_needed: Natural | None
     """About how many further labelled responses would decide it, if the estimate stays; null where decided or not to be

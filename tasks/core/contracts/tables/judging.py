@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated
 
 from rubricflow.tasks.core.contracts.schema import (
     VOLATILE,
@@ -20,23 +20,8 @@ from rubricflow.tasks.core.contracts.tables.data import (
     MADE_FROM,
     RATER_KINDS,
     UNSCORED_REASONS,
-    RaterKind,
-    Unread,
-    UnscoredReason,
 )
 
-QuoteStatus = Literal[
-    "verified",
-    "misattributed",
-    "fabricated",
-    "duplicate",
-    "too_short",
-    "context",
-    "echo",
-    "semantic",
-    "shared",
-    "irrelevant",
-]
 QUOTES: Mapping[str, str] = {
     "verified": "stands where it was cited",
     "misattributed": "stands elsewhere in the text than cited, which does not count",
@@ -49,16 +34,14 @@ QUOTES: Mapping[str, str] = {
     "shared": "stands where it was cited, where too many criteria lean on the same words, which does not count",
     "irrelevant": "stands where it was cited and says nothing of its criterion, which does not count",
 }
-STANDING: tuple[QuoteStatus, ...] = ("verified", "semantic")
+STANDING: tuple[str, ...] = ("verified", "semantic")
 """Quotes with a place in the response."""
-Action = Literal["none", "demoted", "counted", "dropped"]
 ACTIONS: Mapping[str, str] = {
     "none": "no quote failed, or none was asked for",
     "demoted": "the credit was withdrawn",
     "counted": "the credit was kept and counted",
     "dropped": "the detection was dropped",
 }
-CallRole = Literal["grade", "extract", "contract_repair", "semantic_repair"]
 CALL_ROLES: Mapping[str, str] = {
     "grade": "to grade",
     "extract": "to extract components",
@@ -80,7 +63,7 @@ class Evidence(Frozen):
     """First character of the quote in the stored text; null unless found."""
     end: int | None
     """One past its last character."""
-    status: Annotated[QuoteStatus, QUOTES]
+    status: Annotated[str, QUOTES]
     """What became of it."""
 
 
@@ -93,7 +76,7 @@ class Judgments(Row, table="judgments", key=("response_id", "criterion_id", "rat
     """The criterion."""
     rater_id: str
     """The rater and, for a machine, its configuration."""
-    rater_kind: Annotated[RaterKind, RATER_KINDS]
+    rater_kind: Annotated[str, RATER_KINDS]
     """What the rater is."""
     sample: Natural
     """Number of the repetition, from 0."""
@@ -103,7 +86,7 @@ class Judgments(Row, table="judgments", key=("response_id", "criterion_id", "rat
     """The level after verification; null with a reason."""
     stated: Natural | None
     """The level that the rater stated."""
-    unscored_reason: Annotated[UnscoredReason | None, UNSCORED_REASONS]
+    unscored_reason: Annotated[str | None, UNSCORED_REASONS]
     """Why there is no decision."""
     level_probabilities: list[float] | None
     """Probability of each level, where the rater gives them."""
@@ -111,7 +94,7 @@ class Judgments(Row, table="judgments", key=("response_id", "criterion_id", "rat
     """Quotes and what became of them."""
     verified: bool | None
     """Whether the evidence rule of the criterion is met; null where it demands nothing."""
-    action: Annotated[Action, ACTIONS]
+    action: Annotated[str, ACTIONS]
     """What a failed quote did."""
 
 
@@ -124,7 +107,7 @@ class Gradings(Row, table="gradings", key=("response_id", "rater_id", "sample"))
     """Its item."""
     rater_id: str
     """The rater and, for a machine, its configuration."""
-    rater_kind: Annotated[RaterKind, RATER_KINDS]
+    rater_kind: Annotated[str, RATER_KINDS]
     """What the rater is."""
     sample: Natural
     """Number of the repetition, from 0."""
@@ -142,9 +125,9 @@ class Gradings(Row, table="gradings", key=("response_id", "rater_id", "sample"))
     """Calibration features and the verifier's counts, by name; `averaged` for a recorded mean of several persons."""
     confidence: Share | None
     """Mean probability of the decided levels; null where the rater gives no probabilities."""
-    status: Annotated[Literal["scored", "precheck", "unscored"], STATES]
+    status: Annotated[str, STATES]
     """How it came about."""
-    unscored_reason: Annotated[UnscoredReason | None, UNSCORED_REASONS]
+    unscored_reason: Annotated[str | None, UNSCORED_REASONS]
     """Why there is no score."""
 
 
@@ -161,7 +144,7 @@ class Attempts(Row, table="attempts", key=("response_id", "rater_id", "sample", 
     """What was asked for: the criterion in a pointwise protocol, 'all' otherwise."""
     attempt: Natural
     """0 for the first call, then one more for each repair."""
-    role: Annotated[CallRole, CALL_ROLES]
+    role: Annotated[str, CALL_ROLES]
     """What the call was for."""
     request_digest: str
     """SHA-256 of the request; the key in the reply store."""
@@ -240,5 +223,5 @@ class ShardInputs(Row, table="shard_inputs", key=("response_id",)):
     """What it answers."""
     text: str
     """Its text, as it came."""
-    made_from: Annotated[Literal["html", "file", Unread] | None, MADE_FROM]
+    made_from: Annotated[str | None, MADE_FROM]
     """What that was made from, or why it lacks."""

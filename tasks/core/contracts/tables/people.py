@@ -51,20 +51,17 @@ SCORE_SETTLED: Mapping[str, str] = {
     "data_differ": "nothing yet: the data hold several such scores, which differ",
 }
 """What settled a score."""
-SubjectKind = Literal["graph_role", "graph_edge", "label", "score"]
 SUBJECT_KINDS: Mapping[str, str] = {
     "graph_role": "a criterion's role",
     "graph_edge": "a dependency",
     "label": "the levels of a response's concepts",
     "score": "a response's score",
 }
-SpokenAs = Literal["annotator", "vote", "adjudication"]
 SPOKEN_AS: Mapping[str, str] = {
     "annotator": "what an annotator said",
     "vote": "a vote",
     "adjudication": "it settles what others disagreed on, with the discussion in the comment",
 }
-ScoredAs = Literal["machine", "data", "mark", "vote", "adjudication"]
 SCORED_AS: Mapping[str, str] = {
     "machine": "the machine's calibrated score",
     "data": "a score in the data that people had settled on",
@@ -74,14 +71,12 @@ SCORED_AS: Mapping[str, str] = {
 }
 Phase = Literal["before", "after"]
 PHASES: Mapping[str, str] = {"before": "before people were asked", "after": "after people were asked"}
-AgreementMetric = Literal["krippendorff_alpha", "kappa_quadratic", "kappa", "exact"]
 AGREEMENT_METRICS: Mapping[str, str] = {
     "krippendorff_alpha": "alpha",
     "kappa_quadratic": "kappa, quadratic",
     "kappa": "kappa",
     "exact": "equal levels",
 }
-ConstructionRule = Literal["coverage", "non_redundancy", "ordinal_anchors"]
 SAMPLED: Mapping[str, str] = {
     "chosen": "because its label teaches the mapping most",
     "drawn": "by chance, so that its label stands for the rest",
@@ -96,7 +91,7 @@ CONSTRUCTION_RULES: Mapping[str, str] = {
 class Votes(Row, table="votes", key=("subject_kind", "subject", "rater_id", "voted_at")):
     """One person's vote on a case. Rows are only ever added; what was taken back is not in this table."""
 
-    subject_kind: Annotated[SubjectKind, SUBJECT_KINDS]
+    subject_kind: Annotated[str, SUBJECT_KINDS]
     """What is voted on."""
     subject: str
     """Which one: `<rubric_id>:<criterion_id>` for a role, `<rubric_id>:<parent>→<child>` for an edge,
@@ -143,7 +138,7 @@ class NextLabels(Row, table="next_labels", key=("response_id",)):
     """Its item."""
     rank: Positive
     """1 is asked first."""
-    sampled: Annotated[Literal["chosen", "drawn"], SAMPLED]
+    sampled: Annotated[str, SAMPLED]
     """How it came to be asked about: only what was drawn stands for other responses."""
     gain: Share
     """Share of the mapping's mean variance that its label removes, see tasks/grading/calibrate/next_labels.py."""
@@ -156,7 +151,7 @@ class HistoryStep(Frozen):
 
     who: str
     """Rater id."""
-    kind: Annotated[SpokenAs, SPOKEN_AS]
+    kind: Annotated[str, SPOKEN_AS]
     """What the rater is here."""
     level: int | None
     """The level; null for none, or one that cannot be judged."""
@@ -175,7 +170,7 @@ class Labels(Row, table="labels", key=("response_id", "criterion_id")):
     """The concept."""
     level: Natural | None
     """The level; null where it is open or cannot be judged."""
-    settled_by: Annotated[Settled, SETTLED]
+    settled_by: Annotated[str, SETTLED]
     """What settled it."""
     history: list[HistoryStep]
     """Annotators, votes and adjudication in their order."""
@@ -186,7 +181,7 @@ class ScoreStep(Frozen):
 
     who: str
     """Rater id."""
-    kind: Annotated[ScoredAs, SCORED_AS]
+    kind: Annotated[str, SCORED_AS]
     """As what it was given."""
     score: float | None
     """On the rubric's scale; null for none, or for one that cannot be judged."""
@@ -205,7 +200,7 @@ class SettledScores(Row, table="settled_scores", key=("response_id",)):
     score: float | None
     """What people settled on, on the rubric's scale; null where it is open, cannot be judged, or nothing but a note is
     there."""
-    settled_by: Annotated[ScoreSettled | None, SCORE_SETTLED]
+    settled_by: Annotated[str | None, SCORE_SETTLED]
     """What settled it; null where nobody spoke of the score and only a note is there."""
     levels: dict[str, int]
     """Criterion → the level that people settled on, where they spoke of single criteria."""
@@ -233,13 +228,13 @@ class Notes(Row, table="notes", key=("response_id", "rater_id")):
 class Agreements(Row, table="agreements", key=("phase", "raters", "criterion_id", "metric")):
     """How far two or more raters of concepts agree."""
 
-    phase: Annotated[Phase, PHASES]
+    phase: Annotated[str, PHASES]
     """Before people were asked, or after."""
     raters: str
     """Who, joined by ' and '; 'final' stands for the final labels that people settled."""
     criterion_id: str
     """The concept; 'all' for all of them together."""
-    metric: Annotated[AgreementMetric, AGREEMENT_METRICS]
+    metric: Annotated[str, AGREEMENT_METRICS]
     """Krippendorff's alpha for ordered levels; Cohen's kappa with quadratic and with no weights; share of equal
     levels."""
     value: float | None
@@ -257,11 +252,11 @@ class Agreements(Row, table="agreements", key=("phase", "raters", "criterion_id"
 class Constructions(Row, table="constructions", key=("phase", "rubric_id", "rule", "subject")):
     """How an inventory of concepts keeps one construction criterion (REC-CBM, appendix C.3)."""
 
-    phase: Annotated[Phase, PHASES]
+    phase: Annotated[str, PHASES]
     """By the labels that both annotators give, or by the final ones."""
     rubric_id: RubricId
     """The inventory."""
-    rule: Annotated[ConstructionRule, CONSTRUCTION_RULES]
+    rule: Annotated[str, CONSTRUCTION_RULES]
     """The concepts cover what decides the grade; each tells something that no other one tells; every level has an
     anchor of its own, and higher levels go with higher grades."""
     subject: str
@@ -271,7 +266,7 @@ class Constructions(Row, table="constructions", key=("phase", "rubric_id", "rule
     limit: float | None
     """What it is held against."""
     outcome: Annotated[
-        Literal["kept", "broken", "unknown"],
+        str,
         {"kept": "it is kept", "broken": "it is not", "unknown": "the data do not tell"},
     ]
     """Whether it is kept."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from rubricflow.tasks.core.contracts.graph import RELATIONS, Relation
+from rubricflow.tasks.core.contracts.graph import RELATIONS
 from rubricflow.tasks.core.contracts.schema import Natural, NonNegative, References, Row, Share, Usually
 
-Inference = Literal["none", "topological", "exact"]
 INFERENCES: Mapping[str, str] = {
     "none": "without dependencies, or by gates",
     "topological": "by the linear-time update",
@@ -51,7 +50,7 @@ class Rewards(Row, table="rewards", key=("response_id", "rater_id", "sample", "a
     """Whose judgments are rewarded."""
     sample: Natural
     """Number of the repetition."""
-    aggregation: Annotated[Aggregation, AGGREGATIONS]
+    aggregation: Annotated[str, AGGREGATIONS]
     """How they are put together."""
     reward: Annotated[float | None, Usually(0.95, "mostly_not_null")]
     """At most 1, below 0 where penalties outweigh credit; null where a criterion is unscored and the bundle says so."""
@@ -64,7 +63,7 @@ class Rewards(Row, table="rewards", key=("response_id", "rater_id", "sample", "a
     and gear. Null where the judge gives no probabilities, a criterion is unscored, or the graph is too wide for it."""
     marginals: dict[str, float]
     """Criterion → its share after the dependencies, in [0, 1]; unscored ones and what depends on them are absent."""
-    inference: Annotated[Inference, INFERENCES]
+    inference: Annotated[str, INFERENCES]
     """How the marginals were found."""
     eta: NonNegative
     """Suppression strength."""
@@ -72,7 +71,7 @@ class Rewards(Row, table="rewards", key=("response_id", "rater_id", "sample", "a
     """Relation → retention factor before η; empty for an aggregation without."""
     unscored: Natural
     """Criteria without a usable verdict."""
-    decided_by: Annotated[Literal["probability", "decision", "both"], DECIDED_BY]
+    decided_by: Annotated[str, DECIDED_BY]
     """What the local scores are."""
 
 
@@ -89,16 +88,16 @@ class EdgeCases(Row, table="edge_cases", key=("response_id", "rater_id", "sample
     """Whose judgments."""
     sample: Natural
     """Number of the repetition."""
-    aggregation: Annotated[Aggregation, AGGREGATIONS]
+    aggregation: Annotated[str, AGGREGATIONS]
     """How they are put together."""
     parent: str
     """The licensing criterion."""
     child: str
     """The licensed one."""
-    relation: Annotated[Relation, RELATIONS]
+    relation: Annotated[str, RELATIONS]
     """How strongly."""
     state: Annotated[
-        Literal["violated", "satisfied"],
+        str,
         {"violated": "the parent is not supported on its own", "satisfied": "it is, too"},
     ]
     """Whether the dependency holds."""
@@ -119,7 +118,7 @@ class Retentions(Row, table="retentions", key=("rubric_id", "parent", "child")):
     """The licensing criterion."""
     child: str
     """The licensed one."""
-    relation: Annotated[Relation, RELATIONS]
+    relation: Annotated[str, RELATIONS]
     """How strongly, by the graph."""
     retention: Share
     """The learned factor."""
@@ -138,7 +137,7 @@ class Diagnostics(Row, table="diagnostics", key=("metric", "aggregation", "per",
     """leakage, preservation, reward_mean, reward_sd, marginal_mae, reward_mae, reward_correlation, and others."""
     aggregation: str
     """The aggregation, or an ablation of one: random_graph, untyped."""
-    per: Annotated[Literal["response", "edge", "child", "graph"], PER]
+    per: Annotated[str, PER]
     """What is counted."""
     slice: str
     """all, prerequisite, or a relation."""

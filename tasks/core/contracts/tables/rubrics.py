@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from rubricflow.tasks.core.contracts.graph import RELATIONS, ROLES, Relation, Role
+from rubricflow.tasks.core.contracts.graph import RELATIONS, ROLES
 from rubricflow.tasks.core.contracts.schema import Natural, References, Row, RubricId, Share
 from rubricflow.tasks.core.contracts.settings.engine import Call
 
-Origin = Literal["authored", "reference_answer", "key_elements", "criteria", "induced"]
 ORIGINS: Mapping[str, str] = {
     "authored": "a person wrote its criteria",
     "reference_answer": "made of the sentences of a reference answer",
@@ -26,7 +25,7 @@ class Rubrics(Row, table="rubrics", key=("rubric_id",)):
     """The name that items point to."""
     title: str
     """Title for people."""
-    origin: Annotated[Origin, ORIGINS]
+    origin: Annotated[str, ORIGINS]
     """Where its criteria come from."""
     content: str
     """The rubric as JSON, as it was locked: induced and reworded where the study says so."""
@@ -120,9 +119,9 @@ class GraphNodes(Row, table="graph_nodes", key=("rubric_id", "criterion_id")):
     """What it looks for."""
     weight: float
     """Signed."""
-    role: Annotated[Role, ROLES]
+    role: Annotated[str, ROLES]
     """What it does in the rubric."""
-    source: Annotated[Source, SOURCES]
+    source: Annotated[str, SOURCES]
     """Who says so."""
 
 
@@ -139,7 +138,7 @@ class GraphEdges(Row, table="graph_edges", key=("rubric_id", "proposal")):
     """The licensing criterion."""
     child: str
     """The licensed one."""
-    relation: Annotated[Relation | None, RELATIONS]
+    relation: Annotated[str | None, RELATIONS]
     """How strongly; null for a pair that the annotator gave nothing usable for."""
     confidence: Share | None
     """How sure the annotator is; null where it does not say."""
@@ -147,7 +146,7 @@ class GraphEdges(Row, table="graph_edges", key=("rubric_id", "proposal")):
     """Who proposed it."""
     kept: bool
     """Whether it is in the graph."""
-    dropped: Annotated[Dropped | None, DROPPED]
+    dropped: Annotated[str | None, DROPPED]
     """Why it is not; null where kept."""
     detail: str | None
     """What to know about it: the cycle that it would close, the votes, the violation."""

@@ -30,9 +30,9 @@ class RuleTests(Row, table="rule_tests", key=("rater_id", "edit", "response_id")
 
     rater_id: str
     """Who marked."""
-    edit: Annotated[RuleEdit, RULE_EDITS]
+    edit: Annotated[str, RULE_EDITS]
     """What was done to the scheme."""
-    family: Annotated[Family, FAMILIES]
+    family: Annotated[str, FAMILIES]
     """The kind of scheme."""
     response_id: str
     """The response."""
@@ -52,7 +52,7 @@ class RuleTests(Row, table="rule_tests", key=("rater_id", "edit", "response_id")
     """Highest mark."""
     top_edited: Positive
     """Highest mark under the edited scheme."""
-    totals: Annotated[Totals, TOTALS]
+    totals: Annotated[str, TOTALS]
     """Who makes the mark."""
 
 
@@ -61,11 +61,11 @@ class RuleFaithfulness(Row, table="rule_faithfulness", key=("rater_id", "edit"))
 
     rater_id: str
     """Who marked."""
-    edit: Annotated[RuleEdit, RULE_EDITS]
+    edit: Annotated[str, RULE_EDITS]
     """What was done to the scheme."""
-    family: Annotated[Family, FAMILIES]
+    family: Annotated[str, FAMILIES]
     """The kind of scheme."""
-    totals: Annotated[Totals, TOTALS]
+    totals: Annotated[str, TOTALS]
     """Who makes the mark."""
     n: Natural
     """Responses with a mark under both schemes."""
