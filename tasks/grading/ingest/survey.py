@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import compress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -157,8 +157,7 @@ class _Surveyor:
             known = self.surveyed.items.setdefault(row["item_id"], row)
             if known != row:
                 other = next(name for name in row if known[name] != row[name])
-                rule = f"item '{row['item_id']}' is given twice with different content"
-                self.faults.add(InputError(rule, file=source.file, row=number, field=other))
+                self._refuse(source, number, other, f"item '{row['item_id']}' is given twice with different content")
 
     def responses(self, source: Source, frame: pd.DataFrame) -> None:
         surveyed, some = self.surveyed, answers(source, frame, self.faults.add)
@@ -202,8 +201,7 @@ class _Surveyor:
             name, hint = "split", f"split.by is {by}"
         else:
             return
-        column = name_of(source.responses.get(name, name))
-        self.faults.add(InputError(rule, file=source.file, row=number, field=column, hint=hint))
+        self._refuse(source, number, name_of(source.responses.get(name, name)), rule, hint)
 
     def _labelled(self, graded: Sequence[Scores], count: int) -> bytearray:
         """Whether each answer of a chunk has a score that counts as the target, see `target_scores`."""
@@ -229,8 +227,7 @@ class _Surveyor:
                 continue
             for rater in graded:
                 if self._is_repeated(place, rater.rater):
-                    rule = f"rater '{rater.rater}' scores response '{response_id}' twice"
-                    self.faults.add(InputError(rule, file=source.file, row=number, field=field))
+                    self._refuse(source, number, field, f"rater '{rater.rater}' scores response '{response_id}' twice")
             surveyed.labelled[place] |= labelled[row]
             surveyed.drawn[place] |= labelled[row] and not picked[row]
         if self.keep and not self.faults.count:
@@ -247,8 +244,7 @@ class _Surveyor:
                 self._unknown_response(response_id, source, number, name_of(source.marks["response_id"]))
             elif self._is_repeated(place, rater_id, criterion_id):
                 rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"
-                field = name_of(source.marks["criterion_id"])
-                self.faults.add(InputError(rule, file=source.file, row=number, field=field))
+                self._refuse(source, number, name_of(source.marks["criterion_id"]), rule)
         if self.keep and not self.faults.count:
             self.keep({Judgments: mark_table(some)})
 
@@ -261,11 +257,10 @@ class _Surveyor:
 
     def _unknown_response(self, response_id: str, source: Source, row: int, field: str) -> None:
         hint = likely_id(response_id, self.surveyed.places)
-        rule = f"response '{response_id}' is unknown"
+        self._refuse(source, row, field, f"response '{response_id}' is unknown", hint)
+
+    def _refuse(self, source: Source, row: int, field: str, rule: str, hint: str | None = None) -> None:
         self.faults.add(InputError(rule, file=source.file, row=row, field=field, hint=hint))
-
-
-T = TypeVar("T")
 
 
 def splits(surveyed: Survey, plan: Split, able: bytearray | None = None) -> list[str | None]:
@@ -277,7 +272,7 @@ def splits(surveyed: Survey, plan: Split, able: bytearray | None = None) -> list
     if able is not None:
         labelled = bytearray(has & can for has, can in zip(labelled, able, strict=True))
 
-    def within(column: Iterable[T]) -> list[T]:
+    def within(column: Iterable[Any]) -> list[Any]:
         return list(compress(column, surveyed.kept))
 
     known = within(surveyed.places), within(surveyed.item_id), within(surveyed.author_id), within(surveyed.given)
