@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.settings.data import Split
-from rubricflow.tasks.grading.ingest import split as drawing
+from rubricflow.tasks.grading.ingest import survey as drawing
 
 Rows = dict[str, dict[str, Any]]
 
