@@ -79,7 +79,7 @@ def test_an_unknown_layout_is_named(name: str) -> None:
 def test_a_studys_own_sources_are_read_from_its_folder(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("id\n1\n")
-    source = Source(file="a.csv", items={"item_id": "id"})
+    source = Source(file="a.csv", items={"item_id": "id", "question": "id"})
     ((found, chunks, _),) = streams(Data(folder="in", sources=(source,)), tmp_path)
     assert (found, [frame["id"].tolist() for frame in chunks()]) == (source, [["1"]])
 

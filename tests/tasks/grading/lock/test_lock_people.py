@@ -98,7 +98,7 @@ def test_the_place_of_a_score_is_its_row_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("id,set,one,ideas\nx,0,1,2\n\nx,1,9,9\n")
     scores = [{"rater": "b", "score": "two"}, {"rater": "a", "score": "one", "traits": {"t": "ideas"}}]
-    source = {"responses": {"response_id": "id"}, "where": {"set": 1}, "scores": scores}
+    source = {"responses": {"response_id": "id", "item_id": "id", "text": "id"}, "where": {"set": 1}, "scores": scores}
     assert score_place(data(source), tmp_path, Offence("x", "a", None, "")) == ("a.csv", 3, "one", 4)
     assert score_place(data(source), tmp_path, Offence("x", "a", "t", "")) == ("a.csv", 3, "ideas", 4)
 
@@ -111,7 +111,10 @@ def test_the_place_of_a_mark_is_its_row_in_the_file(tmp_path: Path) -> None:
 
 
 def test_a_score_in_a_later_file_of_the_same_rater_has_its_place_there(tmp_path: Path) -> None:
-    scores = {"responses": {"response_id": "id"}, "scores": [{"rater": "a", "score": "one"}]}
+    scores = {
+        "responses": {"response_id": "id", "item_id": "id", "text": "id"},
+        "scores": [{"rater": "a", "score": "one"}],
+    }
     for name, row in (("a.csv", "x,1"), ("b.csv", "y,9")):
         (tmp_path / name).write_text(f"id,one\n{row}\n")
     classes = Data.model_validate({"sources": [{"file": name} | scores for name in ("a.csv", "b.csv")]})
