@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, count
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, cast, get_args
 
 from rubricflow.tasks.core.contracts.graph import Relation, Role
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, as_call, ask
@@ -65,13 +65,12 @@ def ask_dependencies(questions: Sequence[PairQuestion], annotator: Annotator) ->
     labels_of_rubric = {question.subject.rubric_id: PairLabels() for question in questions}
     size = annotator.pairs_per_call
     pending = list(chain.from_iterable(_parts(question, question.pairs, size) for question in questions))
-    shared = {question.subject.rubric_id: _shared(question, annotator) for question in questions}
     role = "dependency"
     while pending:
         smaller: list[PairQuestion] = []
         for start in range(0, len(pending), WAVE):
             wave = pending[start : start + WAVE]
-            requests = [_request(part, shared[part.subject.rubric_id], role, annotator) for part in wave]
+            requests = [_request(part, role, annotator) for part in wave]
             answers = ask(requests, annotator.backend, annotator.replies, check)
             for part, answer in zip(wave, answers, strict=True):
                 labels = labels_of_rubric[part.subject.rubric_id]
@@ -87,9 +86,8 @@ def ask_dependencies(questions: Sequence[PairQuestion], annotator: Annotator) ->
 def pair_requests(questions: Sequence[PairQuestion], annotator: Annotator) -> Iterator[Request]:
     """The first requests about the pairs of rubrics, one after the other."""
     for question in questions:
-        shared = _shared(question, annotator)
         for part in _parts(question, question.pairs, annotator.pairs_per_call):
-            yield _request(part, shared, "dependency", annotator)
+            yield _request(part, "dependency", annotator)
 
 
 def check(request: Request, reply: Reply) -> Checked[Labels]:
@@ -139,19 +137,7 @@ def _take(part: PairQuestion, labels: Labels, attempt: Attempt[Labels], mine: Pa
     return list(_parts(part, missing, max(1, -(-len(missing) // 2))))
 
 
-class _Shared(NamedTuple):
-    """What all requests about one rubric have in common, made once."""
-
-    instructions: str
-    data_digest: str
-
-
-def _shared(question: PairQuestion, annotator: Annotator) -> _Shared:
-    prompt = instructions("dependency", annotator.plan.profile, question.subject)
-    return _Shared(prompt, annotator.data_digest(question.subject, question.roles))
-
-
-def _request(part: PairQuestion, shared: _Shared, role: str, annotator: Annotator) -> Request:
+def _request(part: PairQuestion, role: str, annotator: Annotator) -> Request:
     def shown(name: str) -> dict[str, str]:
         return {"id": name, "role": part.roles[name], "text": wording(part.subject.by_id[name])}
 
@@ -160,16 +146,17 @@ def _request(part: PairQuestion, shared: _Shared, role: str, annotator: Annotato
         {"pair": number, "parent": shown(parent), "child": shown(child), "labels": [NONE, *labels]}
         for number, (parent, child), labels in pairs
     )
+    prompt = instructions("dependency", annotator.plan.profile, part.subject)
     question = PROMPTS.fill("dependency_list", {"pairs": listed})
     return Request(
-        messages=(Message("system", shared.instructions), Message("user", question)),
+        messages=(Message("system", prompt), Message("user", question)),
         role=role,
         subject=part.subject.rubric_id,
         keys=frozenset({"pairs"}),
         schema=_schema(part.labels) if annotator.structured else None,
         sampling=annotator.sampling(_TOKENS + _TOKENS_PER_PAIR * len(part.pairs)),
         data=part,
-        data_digest=shared.data_digest,
+        data_digest=annotator.data_digest(part.subject, part.roles),
     )
 
 
