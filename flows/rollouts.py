@@ -356,7 +356,8 @@ class RolloutReward:
             ]
             self._here.watch.note(missing)
             if opened.recorder is not None:
-                tables = self._record(posed, graded, local, worth, decisions)
+                paid = reward_rows(local, worth, variance, self.options.aggregation, self._settings)
+                tables = self._record(posed, graded, local, paid, decisions)
                 if repeats:
                     tables |= {REPEATS: {Judgments: judgments(repeats.rater, repeats.judged)}}
                 opened.recorder.add(shard, tables)
@@ -393,7 +394,7 @@ class RolloutReward:
         )
 
     def _record(
-        self, posed: Sequence[PosedRollout], graded: Graded, local: Locals, worth: Aggregated, decisions: pa.Table
+        self, posed: Sequence[PosedRollout], graded: Graded, local: Locals, paid: pa.Table, decisions: pa.Table
     ) -> dict[str, Mapping[type[Row], Rows]]:
         """What the trainer got of a batch, and what a training's curves are drawn from: both rewards, and where the
         flat one pays without licence."""
@@ -411,8 +412,10 @@ class RolloutReward:
         flat = self.aggregated(local, "flat")
         gear = self.aggregated(local, "gear")
         cases = edge_cases(local.batch, flat.marginal, self.threshold)
-        both = [reward_rows(local, flat, "flat", self._settings), reward_rows(local, gear, "gear", self._settings)]
-        paid = reward_rows(local, worth, self.options.aggregation, self._settings)
+        both = [
+            reward_rows(local, flat, reward_variances(local.batch, "flat"), "flat", self._settings),
+            reward_rows(local, gear, reward_variances(local.batch, "gear"), "gear", self._settings),
+        ]
         return {
             TRAINER: {Responses: answers, Judgments: decisions, Rewards: paid},
             CURVES: {Rewards: pa.concat_tables(both), EdgeCases: case_rows(local, cases, "flat")},

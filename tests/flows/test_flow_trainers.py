@@ -508,6 +508,14 @@ def test_a_protocol_without_single_decisions_is_refused() -> None:
         reward_of(bundles={"copper": plain.model_copy(update={"protocol": holistic})})
 
 
+def test_bundles_that_differ_in_what_an_unscored_criterion_does_are_refused() -> None:
+    bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
+    other = bundles["copper"].protocol.model_copy(update={"unscored": "zero"})
+    bundles["copper"] = bundles["copper"].model_copy(update={"protocol": other})
+    with pytest.raises(InputError, match="differ in what an unscored criterion does: null, zero"):
+        reward_of(bundles=bundles)
+
+
 def test_an_item_without_a_graph_is_refused() -> None:
     bundles = {"copper": topics.bundle("copper")}
     items = [row for row in topics.items() if row["item_id"] == "copper"]

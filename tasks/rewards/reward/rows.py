@@ -32,13 +32,18 @@ from rubricflow.tasks.rewards.reward.local import Locals, local_scores
 _JUDGED = ["response_id", "criterion_id", "rater_id", "sample", "decision", "level_probabilities", "action"]
 
 
-def reward_rows(judged: Locals, aggregated: Aggregated, aggregation: Aggregation, settings: Reward) -> pa.Table:
-    """The table `rewards` of a batch under one aggregation; NaN is null.
+PART = 100_000
+"""Responses whose rows are written together."""
+
+
+def reward_rows(
+    judged: Locals, aggregated: Aggregated, variance: Floats, aggregation: Aggregation, settings: Reward
+) -> pa.Table:
+    """The table `rewards` of a batch under one aggregation; NaN is null. variance: (n,) of the rewards.
 
     `inference` and `retention` are the study's for gear, 'none' and empty for the aggregations that use neither; `eta`
     is the study's for all.
     """
-    variance = np.where(np.isnan(aggregated.reward), np.nan, reward_variances(judged.batch, aggregation))
     batch = judged.batch
     n = len(judged.batch.rubric_index)
     unscored_before = np.concatenate([[0], np.cumsum(~batch.scored)])
@@ -138,27 +143,36 @@ def _or_null(values: Floats) -> pa.Array:
 def write_rewards(
     run: Run, judged: Locals, compile_at: CompileAt, study: Study, settings: Reward, scores: pa.Table
 ) -> list[Record]:
-    """Commit the rewards of every aggregation and its dependency cases, an aggregation to a shard; the rows of
+    """Commit the rewards of every aggregation and its dependency cases, PART responses to a shard; the rows of
     `diagnostics` about them and who else scored.
 
     scores: as `against` takes them.
     """
     diagnostics: list[Record] = []
     reward_of: dict[Aggregation, Floats] = {}
+    part_of = np.arange(len(judged.sample)) // PART
     for nth, name in enumerate(AGGREGATIONS):
-        worth = aggregate(
-            judged.batch,
-            name,
-            threshold=settings.threshold,
-            inference=settings.inference,
-            unscored=study.judge.unscored,
-        )
-        leaks = edge_cases(judged.batch, worth.marginal, settings.threshold)
-        tables: dict[type[Row], Rows] = {
-            Rewards: reward_rows(judged, worth, name, settings),
-            EdgeCases: case_rows(judged, leaks, name),
-        }
-        run.commit("reward", f"{nth}-{name}-00000", tables)
+
+        def rewarded(responses: Locals, name: Aggregation = name) -> Aggregated:
+            return aggregate(
+                responses.batch,
+                name,
+                threshold=settings.threshold,
+                inference=settings.inference,
+                unscored=study.judge.unscored,
+            )
+
+        variance = reward_variances(judged.batch, name)  # of all: the last digit of a sum depends on the rows around it
+        for number in range(part_of.max(initial=0) + 1):
+            part = judged.only(part_of == number)
+            worth = rewarded(part)
+            leaks = edge_cases(part.batch, worth.marginal, settings.threshold)
+            tables: dict[type[Row], Rows] = {
+                Rewards: reward_rows(part, worth, variance[part_of == number], name, settings),
+                EdgeCases: case_rows(part, leaks, name),
+            }
+            run.commit("reward", f"{nth}-{name}-{number:05d}", tables)
+        worth = rewarded(judged)
         diagnostics += figures(judged, name, worth, settings)
         reward_of[name] = worth.reward
     diagnostics += ablations(judged, compile_at, settings, study.judge.unscored)

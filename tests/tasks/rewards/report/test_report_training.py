@@ -21,6 +21,7 @@ from rubricflow.tasks.rewards.report.training.view import (
     curve,
     judged_twice,
     paired,
+    trend,
 )
 
 STEPS, ITEMS = 60, ("q1", "q2", "q3")
@@ -176,6 +177,15 @@ def test_a_point_has_the_t_interval_over_items(items):
     means = rows.groupby("item_id")["gear"].mean()
     low, high = stats.t.interval(0.95, items - 1, loc=means.mean(), scale=stats.sem(means))
     assert (point.y, point.low, point.high) == pytest.approx((means.mean(), low, high))
+
+
+def test_a_change_has_the_t_interval_over_steps():
+    draw = np.random.default_rng(1)
+    rows = pd.DataFrame({"step": range(12), "gap": draw.random(12)})
+    first, last = rows["gap"][:4], rows["gap"][-4:]
+    found = trend(rows, "gap")
+    by_library = stats.ttest_ind(last, first).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((by_library.low, by_library.high))
 
 
 def test_quotes_that_are_not_there_are_drawn():

@@ -12,6 +12,7 @@ from reward_scene import ACTIVATION, FACTORS, STRONG, WEAK, locals_of, random_lo
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.reward import EdgeCases, Rewards
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.exact import reward_variances
 from rubricflow.tasks.rewards.reward.leakage import edge_cases
 from rubricflow.tasks.rewards.reward.rows import case_rows, reward_rows
 
@@ -23,7 +24,7 @@ SCENE = locals_of([THREE, TWO], [1, 0, 0], [[0.2, 0.8], [0.9, 0.6, 0.5], [0.9, N
 def table(aggregation, locals_=SCENE, unscored="null", **given):
     settings = study(**given)
     found = aggregate(locals_.batch, aggregation, inference=settings.inference, unscored=unscored)
-    return reward_rows(locals_, found, aggregation, settings)
+    return reward_rows(locals_, found, reward_variances(locals_.batch, aggregation), aggregation, settings)
 
 
 def numbers(value):
@@ -83,7 +84,9 @@ def test_bounds_stand_where_there_is_no_reward():
 def test_tables_say_what_the_arrays_say_and_never_nan(seed, aggregation):
     locals_ = random_locals(np.random.default_rng(seed), unscored=0.2)
     found = aggregate(locals_.batch, aggregation, unscored="bounds")
-    told = conform(Rewards, reward_rows(locals_, found, aggregation, study())).to_pylist()
+    told = conform(
+        Rewards, reward_rows(locals_, found, reward_variances(locals_.batch, aggregation), aggregation, study())
+    ).to_pylist()
     for (n, one, start), row in zip(rows_of(locals_), told, strict=True):
         cells = range(start, start + len(one.criteria))
         marginals = {one.criteria[at - start]: found.marginal[at] for at in cells if not np.isnan(found.marginal[at])}
