@@ -24,7 +24,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Numbers
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
-from rubricflow.tasks.core.display.printed import markdown, show, show_ending
+from rubricflow.tasks.core.display.printed import markdown, show, show_sentences
 from rubricflow.tasks.core.display.table import records
 from rubricflow.tasks.core.monitor.artifacts import leave_text
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, task
@@ -99,7 +99,7 @@ def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     warehouse.write(folder / "tables.md", text.encode())
     warehouse.write(report, page(name, contrast, made, ids, simulated).encode())
     leave_text(name, "experiment", text)
-    show_ending([contrast] if contrast else [], "", (), ())
+    show_sentences([contrast] if contrast else [])
     show(made)
     print(f"tables: {warehouse.shown(folder)}\nreport: {warehouse.shown(report)}")
     return folder

@@ -84,7 +84,7 @@ def grades(
     hand_out(Path(warehouse), to, content, overwrite)
     if is_new:
         print(f"{to.parent}: a new folder")
-    print(f"{to}: {book.study}", *totals(book), *remarks, *_repeated(book), sep="\n")
+    print(f"{to}: {book.study}", book.verdict.words, *totals(book), *remarks, *_repeated(book), sep="\n")
     if book.count("waits") and not run.warehouse.mirrored:
         print(f"next: rubricflow review {arguments(study, warehouse, limit)}, then this command again")
 
@@ -105,7 +105,8 @@ def feedback(
     print(f"{to / INDEX}: the list of all students, for teachers only")
     print(f"{to / PAGES}: {say.plural(pages, 'page')}, one a student, to give out")
     print(f"{report}: the report, which leads from each answer to its page")
-    print(*totals(book), *_unexplained(book), sep="\n")
+    warning = [f"warning: {book.quotes.warning}"] if book.quotes.warning else []
+    print(book.verdict.words, *totals(book), *_unexplained(book), *warning, sep="\n")
 
 
 def graded_run(study_file: str, warehouse: str, limit: int | None) -> Run:

@@ -31,7 +31,7 @@ from rubricflow.tasks.core.contracts.settings.experiment import run_name
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Calibration, Study
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
-from rubricflow.tasks.core.display.printed import show, show_ending
+from rubricflow.tasks.core.display.printed import show, show_sentences
 from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import flow, introduce, log
@@ -100,7 +100,7 @@ def rehearse(
     evaluation = job.study.evaluation
     rehearsed = [_read(name, run) for name, run in runs.items()]
     sentence, table = rehearsal(rehearsed, BootstrapPlan(evaluation.draws, evaluation.seed))
-    show_ending([sentence], "", (), ())
+    show_sentences([sentence])
     show([table])
     return sentence
 

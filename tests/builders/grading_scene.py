@@ -20,6 +20,7 @@ from rubricflow.tasks.core.contracts.tables.data import InputWarnings, Items, Re
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
 from rubricflow.tasks.core.stats import agreement as stats
+from rubricflow.tasks.grading.report.answers import FIRST_ANSWERS
 from rubricflow.tasks.grading.report.counts import counts
 from rubricflow.tasks.grading.report.view import Tables, needs_texts
 
@@ -242,6 +243,7 @@ def made_run(
         judgments,
         dict.fromkeys(shown, text),
         counts(connection, "mean"),
+        connection.sql(FIRST_ANSWERS).to_arrow_table(),
     )
 
 
@@ -430,6 +432,7 @@ def gates() -> Records:
         "if_missed": "Calibrate; else let people score.",
     }
     rows = [
+        ("released_errors", "beyond_tolerance", 0.03, 0.021, 0.039, None, 0.05, "pass", None),
         ("human_qwk", "qwk", 0.86, 0.82, 0.9, 0.7, None, "pass", None),
         ("machine_qwk", "qwk", 0.72, 0.66, 0.78, 0.7, None, "undecided", 240),
         ("degradation_qwk", "degradation_qwk", -0.14, -0.18, -0.11, -0.1, None, "fail", None),
@@ -439,7 +442,7 @@ def gates() -> Records:
     ]
     keys = ("gate", "metric", "estimate", "low", "high", "least", "most", "outcome", "labels_needed")
     made = [common | dict(zip(keys, row, strict=True)) | {"n": 800, "clusters": 40} for row in rows]
-    return [*made, made[2] | {"slice": "item", "value_of": "salt-water", "n": 100}]
+    return [*made, made[3] | {"slice": "item", "value_of": "salt-water", "n": 100}]
 
 
 def fitted(items: list[str], releases: bool) -> tuple[Records, Records, Records]:

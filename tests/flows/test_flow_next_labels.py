@@ -81,7 +81,7 @@ def test_all_commands_give_the_same_figures_of_what_a_promise_wants(tmp_path: Pa
     said = {
         "validate": " ".join(message for _, what, message in prove(study) if what == "release"),
         "next": " ".join(propose_labels(study, house, None, 3).told),
-        "report": viewed(run).outcome.released_why,
+        "report": viewed(run).why_nothing,
         "table": run.read(run.ref(ReleaseRules, "calibrate"))["note"][0].as_py(),
     }
     for where, words in said.items():

@@ -160,9 +160,8 @@ def test_a_baseline_is_graded_first_and_stands_beside_the_judge(ran: Path) -> No
     study.write_text(beside)
     result = command("grade", study, "--warehouse", ran / "both")
     assert result.exit_code == 0, result.output
-    assert "base (embedded)" in result.output
-    assert "replies recorded on" in result.output
-    assert result.output.count("Agreement with '") == 1
+    assert "replies recorded on" not in result.output
     assert len(Warehouse.open(ran / "both").runs()) == 2
     page = (last(ran / "both").folder / "report.html").read_text()
     assert "base (embedded)" in page
+    assert "replies were recorded on" in page

@@ -110,8 +110,3 @@ class Plot(NamedTuple):
 def square(on: Axis) -> Plot:
     """The same axis across and upwards."""
     return Plot(on._replace(left=LEFT, right=RIGHT), on)
-
-
-def percent(value: float) -> str:
-    """A share as a tick."""
-    return say.rate(value).removesuffix("%")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -13,29 +15,13 @@ from rich.table import Table as PrintedTable
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Cell, Table
 
-PIPED = 100
-"""Columns of a small table where there is no terminal."""
 
-
-def show_ending(sentences: Sequence[str], title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print sentences, and a small table without lines or colours: the first column words, the others numbers.
-
-    A terminal breaks sentences between words; elsewhere each stays on one line, and the table is at most 100 wide.
-    """
-    is_terminal = sys.stdout.isatty()
-    console = Console(width=None if is_terminal else PIPED, highlight=False)
+def show_sentences(sentences: Sequence[str]) -> None:
+    """Print sentences: in a terminal broken between words alone, elsewhere each on one line."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for sentence in sentences:
-        console.print(_line(sentence), soft_wrap=not is_terminal)
-    if rows:
-        console.print()
-        console.print(_line(title), soft_wrap=not is_terminal)
-        printed = PrintedTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="")
-        for place, name in enumerate(header):
-            printed.add_column(_line(name), justify="right" if place else "left", no_wrap=place > 0)
-        for row in rows:
-            printed.add_row(*map(_line, row))
-        # Where a name has to be broken, rich forgets the two blanks behind the last column.
-        console.print(printed, width=console.width - 2)
+        line = say.visible(sentence)
+        print(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) if width else line)
 
 
 def show(tables: Sequence[Table]) -> None:

@@ -44,13 +44,12 @@ def why_waits(answer: Row, rules: Rules) -> str:
     if reason != "risk" or answer["risk"] is None:
         return words
     estimate = say.share(answer["risk"])
-    words += f": estimated risk {estimate}"
     if rule is None or rule["threshold"] is None:
-        return words
+        return f"{words}: risk {estimate}"
     most = say.share(rule["threshold"])
-    if estimate == most:  # the difference is in digits that a reader does not need
-        return f"{words}, just above what may go out"
-    return f"{words}, at most {most} may go out"
+    # Where both read alike, the difference is in digits that a reader does not need.
+    limit = "just above the limit" if estimate == most else f"limit {most}"
+    return f"{words}: risk {estimate}, {limit}"
 
 
 def marked_by(marks: Mapping[str, float]) -> str:

@@ -75,7 +75,6 @@ class Fold(NamedTuple):
 
     summary: str
     parts: Sequence[Part]
-    is_open: bool = False
 
 
 class Columns(NamedTuple):
@@ -99,13 +98,7 @@ class Key:
     below: Sequence[str] = ()
 
 
-class Keys(NamedTuple):
-    """Figures side by side."""
-
-    figures: Sequence[Key]
-
-
-Part: TypeAlias = Markup | Text | Grid | Fold | Columns | Facts | Keys
+Part: TypeAlias = Markup | Text | Grid | Fold | Columns | Facts
 """What stands in a section; markup stands as it is."""
 
 
@@ -192,10 +185,3 @@ def unknown_notes(estimates: Iterable[Estimate]) -> list[Part]:
     """Why numbers are missing: each reason once, in order, four at most."""
     whys = dict.fromkeys(estimate.note for estimate in estimates if estimate.value is None and estimate.note)
     return [Text(f"{say.NOT_KNOWN}: {why}", "note") for why in [*whys][:4]]
-
-
-def count_table(name: str, rows: Sequence[tuple[str, int, float]]) -> list[Part]:
-    """Counts with their shares of a whole as bars; nothing without rows. rows: name, count, share."""
-    bar = Markup('<span class="bar" aria-hidden="true" style="--w:{:.1f}"></span>')
-    shown = [(words, n, Named(say.share(share)[:-1]), bar.format(100 * share)) for words, n, share in rows]
-    return [Grid((name, "count", "%", ""), shown)] if rows else []

@@ -7,21 +7,20 @@ of the second run. `write_compared` is the entry point, `page` the content.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
-from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart
 from rubricflow.tasks.core.display.page import filled, rendered
-from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
+from rubricflow.tasks.core.display.section import Drawing, Page, Section
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
 from rubricflow.tasks.core.stats.bootstrap import is_few
 from rubricflow.tasks.core.stats.metrics import METRICS
@@ -59,27 +58,6 @@ class AgreementGap(NamedTuple):
     note: str | None
 
 
-class ComparedRun(NamedTuple):
-    """A run, its study's name and what judged."""
-
-    run_id: str
-    study: str
-    backend: str
-
-
-class ChangedAnswer(NamedTuple):
-    """An answer with both scores, as text to show; people's is '' where there is none."""
-
-    response: str
-    item: str
-    question: str
-    text: str
-    a: str
-    b: str
-    change: str
-    people: str
-
-
 def write_compared(
     runs: tuple[Run, Run],
     studies: tuple[Study, Study],
@@ -94,64 +72,67 @@ def write_compared(
     `a` and `b`, in the order shown. unscored: answers that run a alone scores, and run b alone.
     """
     a, b = runs
-    answers = filled(TEMPLATE, answers=_answers(a, changed))
-    named = [ComparedRun(run.run_id, study.name, study.judge.backend) for run, study in zip(runs, studies, strict=True)]
-    shown = page(named, figures, differences, answers, unscored)
-    path = b.folder / f"compared-with-{a.run_id}.html"
-    b.warehouse.write(path, rendered(shown, ".case > div { grid-column: 1 / -1; }").encode())
-    return shown.title, path
-
-
-def _answers(a: Run, changed: pd.DataFrame) -> list[ChangedAnswer]:
     wanted = pa.array(changed["response_id"], pa.string())
     rows = a.read(a.ref(Responses, "ingest"), ["response_id", "text"], ds.field("response_id").isin(wanted))
     texts = {row["response_id"]: row["text"] for row in rows.to_pylist()}
     items = a.read(a.ref(Items, "ingest"), ["item_id", "question"]).to_pylist()
     questions = {row["item_id"]: row["question"] for row in items}
-    return [
-        ChangedAnswer(
-            response=say.name(row["response_id"]),
-            item=say.name(row["item_id"]),
-            question=say.visible(questions[row["item_id"]]),
-            text=say.cut(say.visible(texts[row["response_id"]]), LONGEST),
-            a=say.level(row["a"]),
-            b=say.level(row["b"]),
-            change=say.signed(row["b"] - row["a"]),
-            people="" if pd.isna(row["target"]) else say.level(row["target"]),
-        )
-        for row in changed.to_dict("records")
+    answers = [
+        shown_answer(row, questions[row["item_id"]], texts[row["response_id"]]) for row in changed.to_dict("records")
     ]
+    named = [
+        f"run {run.run_id} of study {say.name(study.name)}, judged by {study.judge.backend}"
+        for run, study in zip(runs, studies, strict=True)
+    ]
+    names = " and ".join(dict.fromkeys(say.name(study.name) for study in studies))
+    shown = page(names, named, figures, differences, answers, unscored)
+    path = b.folder / f"compared-with-{a.run_id}.html"
+    b.warehouse.write(path, rendered(shown, ".case > div { grid-column: 1 / -1; }").encode())
+    return shown.title, path
+
+
+def shown_answer(row: Row, question: str, text: str) -> dict[str, str]:
+    """An answer with both scores, as text to show; people's is '' where there is none."""
+    return {
+        "response": say.name(row["response_id"]),
+        "question": say.visible(question),
+        "text": say.cut(say.visible(text), LONGEST),
+        "a": say.level(row["a"]),
+        "b": say.level(row["b"]),
+        "people": "" if pd.isna(row["target"]) else say.level(row["target"]),
+    }
 
 
 def page(
-    runs: Sequence[ComparedRun],
+    study: str,
+    runs: Sequence[str],
     figures: Figures,
     differences: Sequence[AgreementGap],
-    changed: Markup,
+    answers: Sequence[Mapping[str, str]],
     unscored: tuple[int, int],
 ) -> Page:
-    """The page. changed: the answers that changed most, '' where none did; unscored: how many a alone scores, and b."""
+    """The page. study: what is compared; runs: each in words; answers: those that changed most, as `shown_answer` makes
+    them; unscored: how many a alone scores, and b."""
     pooled = {scale: {pair: _of(rows, pair) for pair in PAIRS} for scale, rows in figures.items()}
     exact = [found["a", "b"]["exact"] for found in pooled.values() if "exact" in found["a", "b"]]
     same, n = sum(round(row["value"] * row["n"]) for row in exact), sum(row["n"] for row in exact)
-    shares = f"They give the same score to {same:,} of the {say.plural(n, 'answer')} that both score."
-    facts = []
-    for letter, run, alone in zip("AB", runs, unscored, strict=True):
-        facts.append((letter, f"run {run.run_id} of study {say.name(run.study)}, judged by {run.backend}"))
-        if alone:
-            facts.append((f"scored by {letter} alone", say.plural(alone, "answer")))
-    most_changed = "The answers whose scores changed most" if changed.strip() else "No answer has another score"
+    facts = [*zip("AB", runs, strict=True)]
+    facts += [
+        (f"scored by {letter} alone", say.plural(alone, "answer"))
+        for letter, alone in zip("AB", unscored, strict=True)
+        if alone
+    ]
+    most_changed = "The answers whose scores changed most" if answers else "No answer has another score"
     return Page(
         kind="Comparison",
-        study=" and ".join(dict.fromkeys(say.name(run.study) for run in runs)),
+        study=study,
         title=_sentence(differences, same, n),
-        lead=f"A is the run {runs[0].run_id}, B the run {runs[1].run_id}. {shares}",
-        keys=tuple(_keys(*pooled.values())) if len(pooled) == 1 else (),
+        lead=f"They give the same score to {same:,} of the {say.plural(n, 'answer')} that both score.",
         sections=(
             _agreement(pooled, differences),
             _parting(figures),
-            Section("answers", "The answers: which changed most", most_changed, body=changed),
-            Section("runs", "", "The two runs", facts=tuple(facts)),
+            Section("answers", "The answers: which changed most", most_changed, body=filled(TEMPLATE, answers=answers)),
+            Section("runs", "", "The two runs", facts=facts),
         ),
     )
 
@@ -182,14 +163,6 @@ def _sentence(differences: Sequence[AgreementGap], same: int, n: int) -> str:
     if not clear:
         return f"Which run agrees better with people cannot be told{on}: B less A is {gap}"
     return f"Run {'B' if (row.estimate or 0.0) > 0 else 'A'} agrees better with people{on}: B less A is {gap}"
-
-
-def _keys(pooled: Pooled) -> Iterator[Key]:
-    for pair, name in PAIRS.items():
-        row = pooled[pair].get("qwk")
-        if row is not None and row["value"] is not None:
-            ends = "" if row["low"] is None else f"{say.number(row['low'])} to {say.number(row['high'])}"
-            yield Key(name, f"{say.number(row['value'])} QWK", (ends, say.plural(row["n"], "answer")))
 
 
 def _cell(row: Row | None) -> Cell:

@@ -10,6 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.composite import composed, composition, levels_counted
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.quotes import WorthOfQuotes
+from rubricflow.tasks.core.display.verdict import Verdict
 
 WHOLE = 1 - 1e-9
 DecidedBy = Literal["machine", "person", "waits", "cannot_be_judged"]
@@ -153,8 +156,11 @@ class Gradebook:
     """The date, as ISO 8601; '' where the run did not finish."""
     rater: str
     """Who the machine is: its rater id."""
+    verdict: Verdict
+    """Which scores go out, as the report says it."""
     promises: tuple[Mapping[str, Any], ...]
     """Rows of `release_rules`."""
+    quotes: WorthOfQuotes
     questions: Mapping[str, GradedQuestion]
     answers: tuple[GradedAnswer, ...]
 
@@ -217,6 +223,26 @@ def parted(answer: GradedAnswer) -> float | None:
     if answer.decided_by != "person" or answer.final_score is None or points is None:
         return None
     return points if abs(points - answer.final_score) > 1e-9 else None
+
+
+def how_reached(question: GradedQuestion, answer: GradedAnswer) -> str:
+    """How an answer's final score came about, in a sentence for its student, so that no number stands bare."""
+    teacher = "Your teachers" if len(answer.marks) > 1 else "Your teacher"
+    is_person = answer.decided_by == "person"
+    groups = credit(question.bundle, answer.levels) if explains(question, answer) else Credit((), (), ())
+    points = parted(answer) if any(groups) else None
+    if points is not None:
+        criteria = "the criteria listed here" if groups.counted else "the rubric's criteria alone"
+        return f"{teacher} gave {points_words(answer.final_score)}; {criteria} make {points_words(points)}."
+    if any(groups):
+        return f"{teacher} gave this score." if is_person else "This score follows from the points listed here."
+    given = f"{teacher} gave this score on" if is_person else "This score was given on"
+    return f"{given} the answer as a whole, so there is no list of points. Ask your teacher if you want to know more."
+
+
+def points_words(score: float | None) -> str:
+    """A score to read: a mean of several marks may have no end."""
+    return say.level(round(score or 0.0, 3))
 
 
 def credit(bundle: Bundle, levels: Sequence[CriterionLevel]) -> Credit:

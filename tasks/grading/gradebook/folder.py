@@ -33,8 +33,10 @@ from rubricflow.tasks.grading.gradebook.book import (
     StudentGrades,
     credit,
     explains,
+    how_reached,
     level_words,
     parted,
+    points_words,
 )
 from rubricflow.tasks.grading.gradebook.sheets import number
 
@@ -126,7 +128,9 @@ def student_page(book: Gradebook, student: StudentGrades) -> str:
     title, scored = say.visible(student.display_name), student.scores
     lead = "There is no score yet: a person is still looking at the answers."
     if scored:
-        lead = f"{_points(student.points)} of {number(sum(book.questions[item].scale.max for item in scored))} points"
+        lead = (
+            f"{points_words(student.points)} of {number(sum(book.questions[item].scale.max for item in scored))} points"
+        )
         waiting = len(student.open_questions)
         so_far = f" so far. {say.plural(waiting, 'question has', 'questions have')} no score yet" if waiting else ""
         lead += f"{so_far}."
@@ -146,11 +150,6 @@ def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool =
     if points is not None and not answer.levels_are_peoples and points < (score or 0):
         # The teacher found more in the answer than these criteria: what they miss may be what was found.
         groups = groups._replace(missing=())
-    differs = ""
-    if points is not None:
-        who = "Your teachers" if len(answer.marks) > 1 else "Your teacher"
-        criteria = "the criteria listed here" if groups.counted else "the rubric's criteria alone"
-        differs = f"{who} gave {_points(score)}; {criteria} make {_points(points)}."
     highlights, numbered = list[Highlight[Marking]](), list[tuple[int, str, str]]()
     for place, level in enumerate((*groups.counted, *groups.cost), 1):
         marking = Marking(place, level.criterion.weight > 0)
@@ -158,11 +157,11 @@ def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool =
         numbered.append((place, say.visible(level.criterion.text), say.visible(level_words(level))))
     without_score = UNJUDGED if answer.decided_by == "cannot_be_judged" else WAITING
     return {
-        "score": _points(score) if counts else None,
+        "score": points_words(score) if counts else None,
         "out_of": str(number(question.scale.max)),
         "state": REPEATED if repeated else without_score,
         "text": marked(pieces(answer.text, joined(highlights)), _kind, lambda marking: marking.number),
-        "parted": differs,
+        "how": how_reached(question, answer) if counts else "",
         "counted": numbered[: len(groups.counted)],
         "missing": [say.visible(criterion.text) for criterion in groups.missing],
         "cost": numbered[len(groups.counted) :],
@@ -181,11 +180,6 @@ def _kind(markings: Sequence[Marking]) -> str:
     return "got" if all(marking.earns for marking in markings) else "lost"
 
 
-def _points(score: float | None) -> str:
-    """A score to read: a mean of several marks may have no end."""
-    return str(number(None if score is None else round(score, 3)))
-
-
 def index_page(book: Gradebook, links: Sequence[str]) -> str:
     """The teacher's list of all students. links: where the page of each student in the gradebook is."""
     rows = []
@@ -194,14 +188,14 @@ def index_page(book: Gradebook, links: Sequence[str]) -> str:
             "link": link,
             "name": say.visible(student.display_name),
             "id": say.visible(student.student or ""),
-            "points": _points(student.points) if student.scores else "",
+            "points": points_words(student.points) if student.scores else "",
             "out_of": number(book.highest),
             "waiting": len(student.open_questions),
         }
         rows.append(row)
     waiting = sum(len(student.open_questions) for student in book.students)
     title = f"{say.plural(len(rows), 'student')}, {say.plural(waiting, 'answer waits', 'answers wait')} for a person"
-    lead = "For teachers only: this page names everybody. Give each student the page that their name leads to, alone."
+    lead = "For teachers only: this page names everybody. Give each student only their own page."
     section = Section("students", "", "Students", body=body(TEMPLATE, "index", rows))
-    page = Page("Feedback", book.study, title, (section,), date=book.graded_on, lead=lead)
+    page = Page("Feedback", book.study, title, (section,), date=book.graded_on, lead=lead, missing=book.quotes.warning)
     return rendered(page, STYLE)

@@ -18,6 +18,7 @@ from rubricflow.tasks.grading.gradebook.book import (
     StudentGrades,
     credit,
     explains,
+    how_reached,
     level_words,
 )
 from rubricflow.tasks.grading.gradebook.sheets import GradeSheet, Value, number
@@ -99,6 +100,8 @@ _FORMS: Mapping[Platform, Callable[[Gradebook, list[StudentGrades]], tuple[Grade
 def _lines(book: Gradebook, answer: GradedAnswer) -> Iterator[str]:
     question = book.questions[answer.item_id]
     yield f"{say.question(answer.item_id, question.text)}: {number(answer.final_score)} of {number(question.scale.max)}"
+    if answer.final_score is not None:
+        yield how_reached(question, answer)
     if explains(question, answer):
         groups = credit(question.bundle, answer.levels)
         counted = []

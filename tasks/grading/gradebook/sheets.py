@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import chain
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from openpyxl import Workbook
 from openpyxl.cell.cell import Cell
@@ -163,9 +163,14 @@ def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:
         ("written on", date.today().isoformat()),
         ("graded by", book.rater),
     ]
+    said = {"verdict": book.verdict.sentence, "promise": book.verdict.promise, "caution": book.verdict.caution}
+    rows += [(name, words) for name, words in said.items() if words]
     for rule in book.promises:
-        released = [a for a in book.answers if rule["scope"] in ("all", a.item_id) and a.route == "release"]
-        rows.append(("promise", promise_words(rule, len(released))))
+        where = "all questions" if rule["scope"] == "all" else f"question {rule['scope']}"
+        if rule["threshold"] is None:
+            rows.append((where, f"nothing is released by the machine: {rule['note'] or 'no promise can be kept'}"))
+        else:
+            rows.append((where, against_constant(rule)))
     marked = sum(answer.stands_as_marked for answer in book.answers)
     counts = {MARKED: marked} if marked else {}
     counts |= {words: book.count(name) - marked * (name == "person") for name, words in STATES.items()}
@@ -175,22 +180,6 @@ def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:
     if wide:
         rows.append(("other columns", "a question each: the score that goes out, empty where there is none"))
     return GradeSheet("About", ("what", "is"), tuple(rows))
-
-
-def promise_words(rule: Mapping[str, Any], released: int) -> str:
-    """A row of `release_rules` as one sentence, which promises nothing where nothing is released."""
-    where = "" if rule["scope"] == "all" else f"Question {rule['scope']}: "
-    if rule["threshold"] is None:
-        return f"{where}nothing is released by the machine: {rule['note'] or 'no promise can be kept'}"
-    if not released:
-        return f"{where}nothing is released by the machine: every answer needs a person for a reason of its own"
-    share, tolerance = say.rate(rule["target"]), rule["tolerance"]
-    steps = f"{tolerance:g} {'step' if tolerance == 1 else 'steps'}"
-    sure = f"promised with {say.rate(rule['confidence'])} confidence, from {say.plural(rule['n'], 'marked answer')}"
-    return (
-        f"{where}of the released scores at most {share} are more than {steps} from a person's score; {sure}; on these "
-        f"{against_constant(rule)}"
-    )
 
 
 def number(value: float | None) -> Value:

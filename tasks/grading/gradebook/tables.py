@@ -13,6 +13,8 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError
 from rubricflow.tasks.core.contracts.tables.judging import STANDING
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.quotes import WORTH_OF_QUOTES, WorthOfQuotes
+from rubricflow.tasks.core.display.verdict import FINAL_SCORES, verdict, wrong_words
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.recorded import manifest_of
 from rubricflow.tasks.core.store.warehouse import Run
@@ -45,6 +47,10 @@ def read_gradebook(run: Run, points: Points | None = None, language: str | None 
         if language is not None:
             keys = _name_keys(tables, answers, language)
             answers.sort(key=lambda answer: keys[answer.student_name or answer.student])
+        gates, (worth,) = _rows(tables, "SELECT * FROM verdicts"), _rows(tables, WORTH_OF_QUOTES)
+        scales = [question.scale.bounds for question in questions.values()]
+        wrong = wrong_words(promises[0]["tolerance"] if promises else 0.0, scales)
+        found = verdict(_rows(tables, FINAL_SCORES), promises, gates, wrong)
         raters = [row["rater_id"] for row in _rows(tables, "SELECT DISTINCT rater_id FROM predictions")]
     if len(raters) > 1:
         raise ContractError(f"run {run.run_id} holds scores of {len(raters)} raters; a gradebook is of one")
@@ -53,7 +59,9 @@ def read_gradebook(run: Run, points: Points | None = None, language: str | None 
         study=manifest["identity"]["study"]["name"],
         graded_on=manifest["written"][:10],
         rater="".join(raters),
+        verdict=found,
         promises=promises,
+        quotes=WorthOfQuotes(worth),
         questions=questions,
         answers=tuple(answers),
     )

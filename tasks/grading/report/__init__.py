@@ -6,13 +6,14 @@ task            the stage: reads the tables, writes the page, prints the end
 view            tables in, a page of sections out: the order of everything on it
 counts          counts over all responses, in SQL
 figures         the run's metrics by name, with the reason where one is missing
-verdict         headline, key figures, gates, what to look at first
-release         the promise about released scores, and what goes to people
+gates           can I use it: the promise about released scores, gates, what to look at first
 answers         the table of all answers, and those shown whole
-agreement       people with people, the machine with people, the true score
-raters          raters by agreement with the human score, severity, who needs retraining
-distribution    which marks are awarded, where they differ, what calibration changed
-groups, evidence, provenance    fairness; quotes and decisions; what was read, what it took, how it was made
-charts          forest plots, bars, curves
-summary         the end in three sentences, and all figures as rows
+agreement       the machine next to people and baselines; raters who are severe or need retraining
+errors          which scores are taken for which; fairness to groups
+evidence        what quotes are worth, and the judge's probabilities
+made            what was read, calibration, cost, checks
+charts          tables with a plot on one axis
+summary         the end in a few sentences, and all figures as tables
+
+The verdict itself, and what quotes are worth, stand in `core/display`: the gradebook says the same.
 """

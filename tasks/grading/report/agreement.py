@@ -1,114 +1,155 @@
-"""People with people, and the machine next to a second person: agreement, and what is missing to the true score."""
+"""How far machine, people and baselines agree with the human score, and which raters are severe or need retraining."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
 from markupsafe import Markup
 
+from rubricflow.tasks.core.contracts.tables.evaluation import RATER_FLAGS
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.page import body
+from rubricflow.tasks.core.display.axis import Axis
 from rubricflow.tasks.core.display.section import (
     MOST,
-    Columns,
     Content,
     Figure,
+    Fold,
     Grid,
     Named,
     Part,
     Section,
     Text,
     figure_table,
+    left_out,
     long_list,
     unknown_notes,
 )
+from rubricflow.tasks.core.display.table import Cell, Row, Rows
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.report.charts import TEMPLATE, Dot, ForestRow, Shade, forest, shades
+from rubricflow.tasks.grading.report.charts import Dot, ForestRow, forest, forest_axis
 from rubricflow.tasks.grading.report.figures import ALL, Figures
-from rubricflow.tasks.grading.report.raters import NO_LABELS, ONE_PERSON
 
-MOST_IN_MATRIX = 12
+OTHER = "other:"
+NO_LABELS = "no held-out response has a human score"
 WIDE_GAP = 0.1
 """QWK below people's from which an item is in bold: the flag for degradation."""
-NOT_TOLD = "Whether the machine agrees with people is not known"
-LOSSES = (
-    ("ranking: orders responses otherwise", "loss_association", "calibration cannot mend it"),
-    ("spread: too narrow or too wide", "loss_spread", "calibration can mend it"),
-    ("shift: too severe or generous", "loss_bias", "calibration can mend it"),
-)
-"""What keeps a score from predicting people's true score: its name, its metric, and what mends it."""
-TOGETHER = ("alpha_ordinal", "exact", "icc", "reliability", "ceiling_qwk")
-"""Figures of people together."""
+TOGETHER = ("alpha_ordinal", "reliability", "ceiling_qwk", "prmse", "qwk_true", "r_true")
+"""Figures of people together, and of the machine with people's true score."""
+MACHINE, PEOPLE, WORDS = "this judge", "people with each other", "words alone"
 
 
-def people_section(figures: Figures, raters: Sequence[str]) -> Section:
-    """How well people agree, pair by pair."""
-    question = "People: how well do they agree?"
-    if len(raters) < 2:
-        title = "One person scored: how far people agree is not known" if raters else "Nobody scored"
-        return Section("people", question, title, unknown=ONE_PERSON if raters else NO_LABELS)
-    metric = _pooled_metric(figures)
-    mean = figures.people(metric)
-    statistics = figure_table([figures.named(name, figures.people(name)) for name in TOGETHER])
-    parts = [Columns([[_pairs(figures, metric, raters)], statistics])]
-    unknown = mean.note if mean.value is None else ""
-    return Section("people", question, _people_title(figures, metric, mean), unknown=unknown, parts=parts)
+class RankedRater(NamedTuple):
+    """One rater's agreement with the human score (QWK), on the answers on which all are compared."""
+
+    name: str
+    by: str
+    """m for the machine, h for people, '' for what they are compared with."""
+    agreement: Estimate
 
 
-def _pairs(figures: Figures, metric: str, raters: Sequence[str]) -> Part:
-    """The agreement of each rater with each; nothing where it meets itself."""
-    if len(raters) > MOST_IN_MATRIX:
-        words = Markup("{} people scored: their pairs are in the table <code>metrics</code>.")
-        return Text(words.format(say.count(len(raters))))
+class Ranking(NamedTuple):
+    """Who agrees how far with the human score, people first."""
+
+    raters: tuple[RankedRater, ...]
+    measure: str
+    """QWK, mean over questions; or of all answers as one set, where no question has human scores that differ."""
+    doubles: str
+    """How people and machine compare on the answers that two people scored, where these are not all; '' otherwise."""
+
+    @property
+    def top(self) -> list[RankedRater]:
+        """The four rows of the first screen: people, the machine, the strongest other run or length, words alone."""
+        by_name = {rater.name: rater for rater in self.raters}
+        first = [by_name.get(name, RankedRater(name, "", Estimate(None))) for name in (PEOPLE, MACHINE, WORDS)]
+        rest = [rater for rater in self.raters if rater.by == "" and rater.name != WORDS]
+        others = [rater for rater in rest if rater.name != "length alone"] or rest
+        strongest = sorted(others, key=lambda rater: -(rater.agreement.value or 0.0))[:1]
+        return [*first[:2], *strongest, first[2]]
+
+    @property
+    def sentence(self) -> str:
+        """The first rows in one line, for terminals; '' without human scores."""
+        known = [rater for rater in self.top if rater.agreement.value is not None]
+        if not known:
+            return ""
+        shown = ", ".join(f"{say.plain(rater.name)} {say.number(rater.agreement.value or 0.0)}" for rater in known)
+        return f"Agreement with people ({self.measure}): {shown}."
+
+
+def ranking_of(figures: Figures, calibrations: Rows) -> Ranking:
+    """People, the calibrated score, the judge before calibration, other runs, words and length; no rater without human
+    scores. calibrations: rows of the table, which tell what the calibrated score is made of."""
+    names = figures.raters("standing_qwk_item_mean")
+    by_question = any(figures.rater("standing_qwk_item_mean", name).value is not None for name in names)
+    metric = "standing_qwk_item_mean" if by_question else "standing_qwk"
+    baselines = {"text_only": WORDS, "length": "length alone"}
+    others = {name: name.removeprefix(OTHER) for name in names if name.startswith(OTHER)}
+    mapped = [name for name in names if name not in others | baselines]
+    doubles = _doubles(figures, metric)
+    rows = [] if doubles else [(PEOPLE, "h", "human", "people")]
+    rows += [(MACHINE, "m", "calibrated", name) for name in mapped[:1]]
+    rows += [("judge before calibration", "m", "raw", "")]
+    rows += [(words, "", "calibrated", name) for name, words in (others | baselines).items()]
+    ranked = [RankedRater(words, by, figures.rater(metric, name, stage)) for words, by, stage, name in rows]
+    found = tuple(rater for rater in ranked if rater.agreement.n)
+    measure = "QWK, mean over questions" if by_question else "QWK, all answers as one set"
+    return Ranking(found if mapped else (), measure, doubles)
+
+
+def _doubles(figures: Figures, metric: str) -> str:
+    people, everywhere = figures.rater(metric, "people", "human"), figures.rater(metric, "")
+    machines = [name for name in figures.raters(metric, "human") if name != "people"]
+    if people.value is None or not machines or people.n == everywhere.n:
+        return ""
+    machine = figures.rater(metric, machines[0], "human").value
+    shown = say.NOT_KNOWN if machine is None else say.number(machine)
+    return (
+        f"On {say.plural(people.n, 'answer')} that two people scored, people agree with each other at "
+        f"{say.number(people.value)}, this judge with people at {shown}."
+    )
+
+
+def made_of(calibrations: Rows) -> str:
+    """What the calibrated score takes, as people call it: judge + words + question."""
+    parts = {"judge"}
+    for row in calibrations:
+        mapping = json.loads(row["content"])["mapping"] or {}
+        names = {"judge": "judge", "item": "question"}
+        parts |= {names.get(block["name"], "words") for block in mapping.get("blocks", ())}
+        parts |= {"question"} if mapping.get("offsets") else set()
+    return " + ".join(part for part in ("judge", "words", "question") if part in parts)
+
+
+def top_table(ranking: Ranking) -> list[Part]:
+    """The first rows of the ranking on one axis, for the head of the page; nothing without human scores."""
+    if not ranking.raters:
+        return []
+    parts: list[Part] = [_ranked_table(ranking.top, ranking.measure)]
+    return [*parts, Text(ranking.doubles, "note")] if ranking.doubles else parts
+
+
+def _ranked_table(raters: Sequence[RankedRater], measure: str) -> Grid:
     rows = []
-    for rater in raters:
-        row = []
-        for other in raters:
-            estimate = figures.pair(metric, rater, other)
-            value = "–" if estimate.value is None else say.number(estimate.value)
-            pair = Shade(estimate.value or 0, value, say.count(estimate.n))
-            row.append(Shade(0, "·") if rater == other else pair)
-        rows.append(row)
-    caption = "QWK of each pair; below it the responses that both scored"
-    return shades(caption, [say.name(rater) for rater in raters], rows, "people")
-
-
-def _people_title(figures: Figures, metric: str, mean: Estimate) -> str:
-    if mean.value is None:
-        return "How far people agree is not known"
-    title = f"People agree with each other at {say.number(mean.value)} QWK{_over_items(figures, 'human')}"
-    if len(figures.pairs) < 2:
-        return title
-    pairs = [(figures.pair(metric, *pair).value, pair) for pair in figures.pairs]
-    lowest, (first, second) = min((value, pair) for value, pair in pairs if value is not None)
-    if say.number(lowest) == say.number(mean.value):
-        return f"{title} on average"
-    return f"{title} on average, {say.name(first)} and {say.name(second)} least, at {say.number(lowest)}"
-
-
-def _pooled_metric(figures: Figures) -> str:
-    """The QWK of the whole set, or its mean over items where the items have different scales."""
-    pooled = figures.machine("qwk").value is not None or figures.people("qwk").value is not None
-    return "qwk" if pooled or figures.machine("qwk_item_mean").value is None else "qwk_item_mean"
-
-
-def _over_items(figures: Figures, stage: str = "calibrated") -> str:
-    """The mean over items in words, where it is not the figure itself."""
-    return figures.over_items(stage) if _pooled_metric(figures) == "qwk" else ""
+    for name, by, estimate in raters:
+        shown = Markup('<span class="{} key">{}</span>').format(by, name) if by else name
+        dots = (Dot(estimate, "m" if by == "m" else "h" if by == "h" else "c"),)
+        rows.append(ForestRow(shown, 0, dots, (Figure(estimate, by=by),)))
+    n = max(rater.agreement.n for rater in raters)
+    caption = f"Agreement with people on {say.plural(n, 'held-out answer')} ({measure}), 95% intervals"
+    return replace(forest("", ("QWK",), rows, forest_axis(rows)), caption=caption)
 
 
 class SliceComparison(NamedTuple):
-    """One slice: the machine with the target, people with each other, what people's noise leaves reachable, and what
-    length and text alone reach."""
+    """One slice: the machine with the target, people with each other, and what the words alone reach."""
 
     name: str
     machine: Estimate
     people: Estimate
-    ceiling: Estimate
-    length: Estimate
-    text: Estimate
+    words: Estimate
 
     @property
     def gap(self) -> float:
@@ -123,57 +164,55 @@ def compared(figures: Figures, part: str) -> list[SliceComparison]:
     rows = []
     for value in figures.values("qwk", part):
         machine = figures.machine("qwk", "calibrated", part, value)
-        baselines = (figures.any(f"{name}_qwk", part, value) for name in ("ceiling", "length", "text"))
-        alike = (found if found.n == machine.n else Estimate(None) for found in baselines)
-        rows.append(SliceComparison(say.name(value), machine, figures.people_like(machine, "qwk", part, value), *alike))
+        people, words = figures.people("qwk", part, value, machine.n), figures.any("text_qwk", part, value)
+        words = words if words.n == machine.n else Estimate(None, note="of other answers")
+        rows.append(SliceComparison(say.name(value), machine, people, words))
     return sorted(rows, key=lambda row: (-row.gap, 2.0 if row.machine.value is None else row.machine.value, row.name))
 
 
-def agreement_section(figures: Figures, labelled: int) -> Section:
-    """The machine next to a second person, by item and type, and before and after calibration."""
+def agreement_section(figures: Figures, ranking: Ranking, labelled: int) -> Section:
+    """The machine next to a second person, by question and type, and before and after calibration."""
     items, types = compared(figures, "item"), compared(figures, "type")
-    parts = []
+    has_words = any(row.words.value is not None for row in items)
+    lines, of_types = _compared_rows(items, has_words), _compared_rows(types if len(types) > 1 else [], False)
+    on = forest_axis([*lines, *of_types])
+    parts: list[Part] = []
     if items:
-        parts += [
-            Text(
-                "Quadratic weighted kappa with 95% interval, calibrated scores of held-out responses, before any is "
-                "withheld; the largest gap first. Upright: the ceiling that people's noise leaves. Grey after the "
-                "name: responses. Bold: at least 0.10 below people."
-            ),
-            *_compared_table(items, "Item"),
-            *unknown_notes(row.machine for row in items[:MOST]),
-            *unknown_notes(row.people for row in items[:MOST]),
-        ]
-    if len(types) > 1:
-        parts += [Text("By type of item", "h3"), *_compared_table(types, "Type")]
-    rows, unknown = list[tuple[Content, ...]](), list[tuple[Estimate, ...]]()
+        lead = "Calibrated scores of held-out answers, before any is withheld; the largest gap first. Bold: at least "
+        parts += [Text(f"{lead}{WIDE_GAP:.2f} QWK below people."), *_compared_table(lines, on, "Question", has_words)]
+        parts += unknown_notes(chain.from_iterable((row.machine, row.people) for row in items[:MOST]))
+    if of_types:
+        parts.append(Fold("By type of question", _compared_table(of_types, on, "Type", False)))
+    if len(ranking.raters) > len(ranking.top):
+        parts.append(Fold("All baselines", [_ranked_table(ranking.raters, ranking.measure)]))
+    rows = list[tuple[Content, ...]]()
     for metric in figures.listed("agreement"):
         if figures.values(metric.name, ALL):
             raw, after, out = (figures.machine(metric.name, stage) for stage in ("raw", "calibrated", "released"))
-            people = figures.people_like(after, metric.name)
-            shown = zip((people, raw, after, out), ("h", "", "m", ""), strict=True)
+            shown = zip((figures.people(metric.name, on=after.n), raw, after, out), ("h", "", "m", ""), strict=True)
             rows.append((metric.title, *(Figure(estimate, metric.unit, by) for estimate, by in shown)))
-            unknown.append((after, people, out))
     if rows:
         stages = (Named(name, "m key") for name in ("before calibration", "after", "released"))
-        parts += [Text("All held-out responses", "h3"), Grid(("", Named("people", "h key"), *stages), rows, "stack")]
-        parts += unknown_notes(chain.from_iterable(zip(*unknown, strict=True)))
-    title = _agreement_title(figures, items) if labelled else NOT_TOLD
+        table: list[Part] = [Grid(("", Named("people", "h key"), *stages), rows, "stack")]
+        table += figure_table([figures.named(name, figures.any(name)) for name in TOGETHER])
+        parts.append(Fold("All figures of agreement, before and after calibration", table))
+    title = _agreement_title(figures, items, ranking) if labelled else "Whether machine and people agree is not known"
     why = "" if labelled else NO_LABELS
     return Section("agreement", "Agreement: as good as a second person?", title, unknown=why, parts=parts)
 
 
-def _compared_table(rows: Sequence[SliceComparison], first: str) -> list[Part]:
-    """The plot, with a column for each baseline that any row has."""
-    baselines = {"ceiling": "ceiling", "length": "length alone", "text": "text alone"}
-    held = [name for name in baselines if any(getattr(row, name).value is not None for row in rows[:MOST])]
+def _compared_rows(rows: Sequence[SliceComparison], has_words: bool) -> list[ForestRow]:
     lines = []
     for row in rows:
-        dots = Dot(row.people, "h"), Dot(row.ceiling, "c"), Dot(row.machine, "m")
-        cells = Figure(row.machine, by="m"), Figure(row.people, by="h"), *(Figure(getattr(row, name)) for name in held)
+        cells = Figure(row.machine, by="m"), Figure(row.people, by="h"), *([Figure(row.words)] if has_words else [])
+        dots = Dot(row.people, "h"), Dot(row.machine, "m")
         lines.append(ForestRow(row.name, row.machine.n, dots, cells, row.gap >= WIDE_GAP))
-    heads = [Named("machine", "m key"), Named("people", "h key"), *(Named(baselines[name]) for name in held)]
-    return long_list(forest(first, heads, lines), "rows", "metrics", "more, the smaller gaps")
+    return lines
+
+
+def _compared_table(rows: Sequence[ForestRow], on: Axis, first: str, has_words: bool) -> list[Part]:
+    heads = [Named("machine", "m key"), Named("people", "h key"), *(["words alone"] if has_words else [])]
+    return long_list(forest(first, heads, rows, on), "rows", "metrics", "more, the smaller gaps")
 
 
 def worst_item(figures: Figures) -> str:
@@ -181,52 +220,88 @@ def worst_item(figures: Figures) -> str:
     items = compared(figures, "item")
     if len(items) < 2 or items[0].gap < WIDE_GAP:
         return ""
-    name, machine, people, *_ = items[0]
+    name, machine, people, _ = items[0]
     return f"{name} agrees at {say.number(machine.value or 0)} QWK where people reach {say.number(people.value or 0)}"
 
 
-def _agreement_title(figures: Figures, items: Sequence[SliceComparison]) -> str:
-    metric = _pooled_metric(figures)
-    machine = figures.machine(metric)
-    people = figures.people_like(machine, metric).value
-    if machine.value is None:
-        return NOT_TOLD
-    start = f"The machine agrees with people at {say.number(machine.value)} QWK{_over_items(figures)}"
+def _agreement_title(figures: Figures, items: Sequence[SliceComparison], ranking: Ranking) -> str:
+    by_name = {rater.name: rater.agreement.value for rater in ranking.raters}
+    machine, people = by_name.get(MACHINE), by_name.get(PEOPLE)
+    if machine is None:
+        return "How far the machine agrees with people is not known"
+    start = f"The machine agrees with people at {say.number(machine)} ({ranking.measure})"
     if people is None:
         return f"{start}; how far people agree on the same answers is not known"
-    if len(items) > 1 and items[0].gap >= 0.01:
-        name, lower, other, *_ = items[0]
-        figure = f"{say.number(lower.value or 0)} QWK against {say.number(other.value or 0)}"
-        return f"{name} is furthest below people: {figure}"
-    return f"{start}, people with each other at {say.number(people)}{_over_items(figures, 'human')}"
+    worst = worst_item(figures)
+    return worst or f"{start}, people with each other at {say.number(people)}"
 
 
-def true_score_section(figures: Figures) -> Section:
-    """PRMSE and the losses that keep it from 1."""
-    question, prmse = "True score: what is missing?", figures.machine("prmse")
-    if prmse.value is None:
-        title = "What is missing to the true score is not known"
-        return Section("true-score", question, title, unknown=prmse.note)
-    losses = [(name, figures.machine(metric), mends) for name, metric, mends in LOSSES]
-    title = f"The score predicts {say.share(prmse.value)} of the variance of people's true score"
-    defined = [(estimate.value, name) for name, estimate, _ in losses if estimate.value is not None]
-    if defined and prmse.value < 1:
-        title += f"; most of the rest is lost to {max(defined)[1].split(':')[0]}"
-    shares = [("PRMSE", prmse.value), *((name, estimate.value) for name, estimate, _ in losses)]
-    flow = [body(TEMPLATE, "losses", shares)] if all(share is not None and share >= 0 for _, share in shares) else []
-    rows: list[tuple[Content, ...]] = [(_swatch("prmse", "PRMSE"), Figure(prmse, by="m"))]
-    for place, (name, estimate, mends) in enumerate(losses, 1):
-        rows.append((Named(_swatch(f"l{place}", f"Lost to {name}"), mends), Figure(estimate)))
-    before = Named("PRMSE before calibration"), Figure(figures.machine("prmse", "raw"))
-    statistics = [before, *(figures.named(name, figures.any(name)) for name in ("qwk_true", "r_true", "reliability"))]
-    lead = (
-        "PRMSE is the share of the variance of people's true score, freed of their noise, that the calibrated score "
-        f"predicts (95% interval {say.interval(prmse, 'number') or say.NOT_KNOWN}, n = {say.count(prmse.n)}). What is "
-        "missing to 1 has three causes."
+# Raters: severity on shared responses, or by the many-facet model where it is fitted.
+
+
+def raters_section(figures: Figures, persons: Sequence[str], effects: Rows) -> Section:
+    """Severity of each rater, those who need retraining first. effects: rows of `rater_effects`."""
+    question = "Raters: who is severe, who needs retraining?"
+    overall = [row for row in effects if row["slice"] == "all" and row["trait"] == ""]
+    if overall:
+        flagged = sorted({row["rater_id"] for row in effects if row["flags"]})
+        title = "No rater needs retraining"
+        if flagged:
+            more = f" and {len(flagged) - 3} more" if len(flagged) > 3 else ""
+            names = ", ".join(map(say.name, flagged[:3]))
+            title = f"{names}{more} {'needs' if len(flagged) == 1 else 'need'} retraining"
+        sentences = [Text(_flags_sentence(name, effects), "") for name in flagged]
+        return Section("raters", question, title, parts=[*sentences, *_effects(overall, effects)])
+    rows = []
+    for name in figures.values("severity", "rater"):
+        severity = figures.any("severity", "rater", name)
+        cells = Figure(severity, "signed"), Figure(figures.any("sd_ratio", "rater", name))
+        rows.append(ForestRow(say.name(name), severity.n, (Dot(severity, "h" if name in persons else "m"),), cells))
+    if not rows:
+        why = "one person scored; a second one on the same responses would show how far people agree"
+        return Section("raters", question, "Who is severe is not known", unknown=why if persons else NO_LABELS)
+    rows.sort(key=lambda row: (row.dots[0].estimate.value or 0.0, row.name))
+    lead = "Mean difference from the others on shared responses, in points: left is severe. Spread: SD over theirs."
+    shown = [forest("Rater", ("severity", "spread"), rows[:MOST], forest_axis(rows, 0), 0)]
+    notes = unknown_notes(row.dots[0].estimate for row in rows)
+    parts = [Text(lead), *shown, *left_out(rows, "raters", "metrics"), *notes]
+    return Section("raters", question, "How severe each rater is", parts=parts)
+
+
+def _effects(overall: Rows, effects: Rows) -> list[Part]:
+    """What the model says of each rater's scores."""
+    ordered = sorted(overall, key=lambda row: (not row["flags"], row["leniency"] or 0.0, row["rater_id"]))
+    rows = []
+    for row in ordered[:MOST]:
+        leniency = _effect(row, "leniency")
+        of_rater = [other for other in effects if (other["rater_id"], other["slice"]) == (row["rater_id"], "period")]
+        drifts = [other for other in of_rater if other["trait"] == "" and other["leniency"] is not None]
+        drift = max(drifts, key=lambda other: abs(other["leniency"]), default=None)
+        cells = (
+            Figure(leniency, "signed", "h"),
+            *(Figure(_effect(row, column)) for column in ("infit", "discrimination")),
+            Figure(_effect(drift, "leniency"), "signed", "", say.name(drift["value_of"])) if drift else Cell(None),
+            Cell(None) if row["halo"] is None else Figure(_effect(row, "halo"), "signed"),
+        )
+        rows.append(ForestRow(say.name(row["rater_id"]), leniency.n, (Dot(leniency, "h"),), cells, bool(row["flags"])))
+    lead = Markup(
+        "Leniency: steps above or below an average rater on the same responses. Infit: 1 is as far from the others' "
+        "marks as chance explains. Discrimination: 1 tells responses apart as the others do, 0 not at all. Drift: the "
+        "largest shift of a period (the group <code>period</code>). Halo: how much more a rater's own traits agree "
+        "with each other than with other raters' marks. Bold: needs retraining, as an interval is beyond the limit."
     )
-    columns = Columns([[Grid((), rows)], figure_table(statistics)])
-    return Section("true-score", question, title, parts=[Text(lead), *flow, columns])
+    heads = ("leniency", "infit", "discrimination", "drift", "halo")
+    table = forest("Rater", heads, rows, forest_axis(rows, 0), 0)
+    return [Text(lead), table, *left_out(overall, "raters", "rater_effects")]
 
 
-def _swatch(style: str, words: str) -> Markup:
-    return Markup('<span class="swatch {}" aria-hidden="true"></span>{}').format(style, words)
+def _flags_sentence(name: str, effects: Rows) -> str:
+    """Every flag of a rater in words; the figures that they rest on stand in the table."""
+    flags = [(flag, row) for row in effects for flag in row["flags"] if row["rater_id"] == name]
+    clauses = [f"{RATER_FLAGS[flag]}{' on ' + say.name(row['trait']) if row['trait'] else ''}" for flag, row in flags]
+    return f"{say.name(name)} {'; '.join(clauses)}."
+
+
+def _effect(row: Row, column: str) -> Estimate:
+    low, high = ("low", "high") if column == "leniency" else (f"{column}_low", f"{column}_high")
+    return Estimate(row[column], row.get(low), row.get(high), n=row["ratings"], note=row["note"] or "")

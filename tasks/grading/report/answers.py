@@ -1,34 +1,31 @@
 """Answers one by one: the table of all with their final scores, and those that the page shows whole.
 
-The table sorts without script: every row holds its place in each order, and CSS lays the rows out by the one chosen.
+The table sorts and filters without script: every row holds its place in each order, and CSS lays the rows out by the
+one chosen.
 """
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
 
 import pandas as pd
-from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, STANDING
 from rubricflow.tasks.core.contracts.tables.judging import QUOTES as FINDINGS
 from rubricflow.tasks.core.contracts.tables.people import SCORE_SETTLED
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import body, marked
-from rubricflow.tasks.core.display.reasons import Rules, by_scope, marked_by, why_waits
-from rubricflow.tasks.core.display.section import Section
+from rubricflow.tasks.core.display.reasons import Rules, marked_by, why_waits
+from rubricflow.tasks.core.display.section import Fold, Part, Section, Text
 from rubricflow.tasks.core.display.table import Row, Rows
+from rubricflow.tasks.core.display.verdict import ScaleBounds
 from rubricflow.tasks.core.text.highlight import Highlight, excerpt
 from rubricflow.tasks.grading.report.charts import TEMPLATE
 
-ScaleBounds = tuple[float, float, float]
 MOST_ANSWERS = 500
 """Rows of the page: a browser stays quick, and the file small."""
 FIRST_ANSWERS = f"""
@@ -50,80 +47,71 @@ ORDERS: Mapping[str, Callable[[Row], tuple[Any, ...]]] = {
 """What the rows can be ordered by, and the key; the first is the order that they stand in."""
 
 
-class AnswerRow(NamedTuple):
-    """One answer. link: the student's page of feedback, '' where none was written; places: in each of `ORDERS`, from
-    1."""
-
-    question: str
-    student: str
-    answer: str
-    link: str
-    score: str
-    interval: str
-    state: str
-    places: tuple[int, ...]
-
-
 def answers_section(
-    rows: Rows, links: Mapping[str, str], rules: Rows, tolerances: Mapping[str, float]
+    rows: Rows,
+    links: Mapping[str, str],
+    rules: Rules,
+    scales: Mapping[str, ScaleBounds],
+    tolerances: Mapping[str, float],
+    cases: Sequence[Part],
 ) -> Section | None:
     """All answers with their final scores, as far as a page can hold them; None without any.
 
-    rows: as FIRST_ANSWERS gives them; links: response → the page of feedback, relative to the report; rules: rows of
-    `release_rules`; tolerances: item → the most, in points, that a score may differ without being called wrong."""
+    rows: as FIRST_ANSWERS gives them; links: response → the page of feedback, relative to the report; tolerances: item
+    → the most, in points, that a score may differ without being called wrong; cases: typical answers, shown whole."""
     if not rows:
         return None
     every = rows[0]["answers"]
     title = f"All {say.count(every)} answers and their scores" if every > 1 else "The one answer and its score"
+    lead = "An answer that waits has no score. A score that a person settled stands for the machine's."
     if every > len(rows):
         title = f"{say.count(len(rows))} of {say.count(every)} answers, those first that need a person most"
-    lead: str = "A score that a person settled stands for the machine's. An answer that waits has none."
-    if every > len(rows):
-        more = Markup("{} {} more are in the sheet that <code>rubricflow grades</code> writes.")
-        lead = more.format(lead, say.count(every - len(rows)))
-    shown = body(TEMPLATE, "answers", {"orders": [*ORDERS], "rows": answer_rows(rows, links, rules, tolerances)})
-    return Section("answers", "Answers: which score has each?", title, lead, parts=[shown])
+        lead += " The others are in the sheet that `rubricflow grades` writes."
+    orders = [sorted(range(len(rows)), key=lambda index: key(rows[index])) for key in ORDERS.values()]
+    places = [[order.index(index) + 1 for order in orders] for index in range(len(rows))]
+    shown = [
+        answer_row(row, links, rules, scales[row["item_id"]], tolerances[row["item_id"]]) | {"places": in_orders}
+        for row, in_orders in zip(rows, places, strict=True)
+    ]
+    table = body(TEMPLATE, "answers", {"orders": [*ORDERS], "rows": shown})
+    return Section("answers", "Answers: which score has each?", title, lead, parts=[table, *cases])
 
 
-def answer_rows(rows: Rows, links: Mapping[str, str], rules: Rows, tolerances: Mapping[str, float]) -> list[AnswerRow]:
-    """The answers as the table shows them; arguments as in `answers_section`."""
-    scopes = by_scope(rules)
-    places: list[list[int]] = [[] for _ in rows]
-    for key in ORDERS.values():
-        in_order = sorted(range(len(rows)), key=lambda index: key(rows[index]))
-        for place, index in enumerate(in_order, 1):
-            places[index].append(place)
-    shown = []
-    for row, in_orders in zip(rows, places, strict=True):
-        has_interval = row["decided_by"] == "machine" and row["low"] is not None and row["high"] is not None
-        shown.append(
-            AnswerRow(
-                question=say.name(say.question(row["item_id"], row["question"])),
-                student=say.name(row["author_id"]) if row["author_id"] is not None else "",
-                answer=say.name(row["response_id"]),
-                link=links.get(row["response_id"], ""),
-                score="" if row["final_score"] is None else say.level(round(row["final_score"], 3)),
-                interval=f"{say.level(row['low'])} to {say.level(row['high'])}" if has_interval else "",
-                state=_state(row, scopes, tolerances.get(row["item_id"], math.inf)),
-                places=tuple(in_orders),
-            )
-        )
-    return shown
+def answer_row(
+    row: Row, links: Mapping[str, str], rules: Rules, scale: ScaleBounds, tolerance: float
+) -> dict[str, Any]:
+    """An answer as the table shows it; arguments as in `answers_section`, of its item."""
+    has_interval = row["decided_by"] == "machine" and row["low"] is not None and row["high"] is not None
+    score = row["final_score"]
+    return {
+        "id": row["response_id"],
+        "link": links.get(row["response_id"], ""),
+        "waits": row["decided_by"] == "waits",
+        "cells": {
+            "Question": say.name(say.question(row["item_id"], row["question"])),
+            "Student": say.name(row["author_id"]) if row["author_id"] is not None else "",
+            "Answer": say.name(row["response_id"]),
+            "Score": "" if score is None else f"{say.level(round(score, 2))} of {say.level(scale[1])}",
+            "Likely range": f"{say.level(row['low'])} to {say.level(row['high'])}" if has_interval else "",
+            "State": _state(row, rules, tolerance),
+        },
+    }
 
 
 def _state(row: Row, rules: Rules, tolerance: float) -> str:
     """Who decided, or why it waits."""
     if row["decided_by"] == "machine":
         far = far_from_judge(row["judge_score"], row["final_score"], tolerance)
-        return ", ".join(filter(None, ("released", far)))
+        return f"released, {far}" if far else "released"
     if row["settled_by"] is not None:
         by = marked_by(dict(row["marks"])) if row["settled_by"] == "marked" else SCORE_SETTLED[row["settled_by"]]
         return f"waits for a person: {by}" if row["decided_by"] == "waits" else by
-    return f"waits for a person: {why_waits(row, rules)}"
+    is_of_all = row["route_reason"] in get_args(Refusal) and "all" in rules
+    return f"waits for a person: {'nothing is promised' if is_of_all else why_waits(row, rules)}"
 
 
-def destination(row: Row, rules: Rules, tolerance: float, marked: bool = False) -> str:
-    """Where a calibrated score goes, and a warning where it lies far from the judge's own. marked: whether people's
+def destination(row: Row, rules: Rules, tolerance: float, by_people: bool = False) -> str:
+    """Where a calibrated score goes, and a warning where it lies far from the judge's own. by_people: whether people's
     marks decide the answer: where its score would go is no reason to ask anybody.
 
     row: of the score frame: item_id, route, route_reason, risk, raw, calibrated, NaN or None for what is missing;
@@ -132,11 +120,11 @@ def destination(row: Row, rules: Rules, tolerance: float, marked: bool = False) 
     columns = ("item_id", "route", "route_reason", "unscored_reason", "risk", "raw", "calibrated")
     values = {name: None if pd.isna(row.get(name)) else row[name] for name in columns}
     is_released = values["route"] == "release"
-    if marked:
+    goes = "would be released" if is_released else f"goes to people: {why_waits(values, rules)}"
+    if by_people:
         goes = f"marked by people; the machine's score alone would {'be released' if is_released else 'go to people'}"
-    else:
-        goes = "would be released" if is_released else f"goes to people: {why_waits(values, rules)}"
-    return "; ".join(filter(None, (goes, far_from_judge(values["raw"], values["calibrated"], tolerance))))
+    far = far_from_judge(values["raw"], values["calibrated"], tolerance)
+    return f"{goes}; {far}" if far else goes
 
 
 def far_from_judge(judged: float | None, score: float | None, tolerance: float) -> str:
@@ -153,51 +141,6 @@ def far_from_judge(judged: float | None, score: float | None, tolerance: float) 
 CASES, PER_ITEM = 6, 2
 QUOTES, MARKS, QUOTE_LENGTH, QUESTION_LENGTH = 4, 24, 240, 320
 _PEOPLE = ("human", "adjudication")
-
-
-class Quoted(NamedTuple):
-    """What a part of the answer is quoted for, and by whom."""
-
-    criterion: str
-    by: Literal["machine", "people"]
-
-
-class ShownQuote(NamedTuple):
-    """A quote and what became of it; `stands` where it counts."""
-
-    text: str
-    finding: str
-    stands: bool
-
-
-class Mark(NamedTuple):
-    """One criterion of a case: what the machine decided and quoted, and what people decided."""
-
-    criterion: str
-    text: str
-    machine: str
-    people: str
-    differs: bool
-    quotes: tuple[ShownQuote, ...]
-    note: str
-
-
-class ShownCase(NamedTuple):
-    """One response as the page shows it: text, scores, decisions and quotes."""
-
-    response: str
-    item: str
-    question: str
-    machine: str
-    raw: str
-    target: str
-    people: tuple[tuple[str, str], ...]
-    route: str
-    made_of: str
-    """What judge, text and item add to the score of an average response; '' where the mapping does not tell."""
-    answer: Markup
-    characters: int
-    marks: tuple[Mark, ...]
 
 
 def middle(scores: pd.DataFrame) -> list[str]:
@@ -227,56 +170,60 @@ def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:
     return list(ranked.loc[of_item < PER_ITEM, "response_id"].head(CASES))
 
 
-@dataclass(frozen=True)
-class Cases:
-    """The responses that the page shows whole."""
+def case_folds(cases: Sequence[Row], lead: str) -> list[Part]:
+    """Answers shown whole, each behind its scores. cases: as `shown_case` gives them."""
+    folds = [
+        Fold(f"{case['item']}: machine {case['machine']}, people {case['target']}", [body(TEMPLATE, "article", case)])
+        for case in cases
+    ]
+    return [Text(lead, "h3"), *folds] if folds else []
 
-    scores: pd.DataFrame
-    questions: Mapping[str, str]
-    """Of each item, as bundles and tolerances."""
-    bundles: Mapping[str, Bundle]
-    judgments: Rows
-    """Of the responses shown, as their texts."""
-    texts: Mapping[str, str]
-    rules: Rules
-    tolerances: Mapping[str, float]
-    """The most, in points, that a score may differ."""
-    marks_decide: bool
-    """Whether people's marks are decisions."""
 
-    @property
-    def raters(self) -> list[str]:
-        """Persons with scores."""
-        return [name.removeprefix("human:") for name in self.scores.columns if name.startswith("human:")]
+class Quoted(NamedTuple):
+    """What a part of the answer is quoted for, and by whom."""
 
-    def shown(self, responses: Sequence[str]) -> list[ShownCase]:
-        """In the order of the ids."""
-        rows = self.scores.set_index("response_id", drop=False).loc[list(responses)]
-        return [self._case(row) for row in rows.to_dict("records")]
+    criterion: str
+    style: str
+    """The CSS class of the machine's words, or of people's."""
 
-    def _case(self, row: Row) -> ShownCase:
-        """One response, as machine and people decided it."""
-        response, item = row["response_id"], row["item_id"]
-        judgments, text = [one for one in self.judgments if one["response_id"] == response], self.texts[response]
-        people = [judgment for judgment in judgments if judgment["rater_kind"] in _PEOPLE]
-        machine = _first_sample(judgments)
-        highlights = chain.from_iterable(_quoted(judgment) for judgment in (*machine, *people))
-        scored = {rater: row[f"human:{rater}"] for rater in self.raters if pd.notna(row[f"human:{rater}"])}
-        is_marked = self.marks_decide and bool(scored)
-        return ShownCase(
-            response=say.name(response),
-            item=say.name(item),
-            question=say.visible(say.cut(self.questions[item], QUESTION_LENGTH)),
-            machine=say.level(row["calibrated"]),
-            raw=_score(row["raw"]),
-            target=_score(row["target"]),
-            people=tuple((say.name(rater), say.level(score)) for rater, score in scored.items()),
-            route=destination(row, self.rules, self.tolerances[item], is_marked),
-            made_of=_made_of(row),
-            answer=marked(excerpt(text, [*highlights]), _quoted_by, lambda quoted: quoted.criterion),
-            characters=len(text),
-            marks=tuple(_marks(self.bundles[item], machine, people)[:MARKS]),
-        )
+
+def shown_case(row: Row, question: str, bundle: Bundle, judgments: Rows, text: str, goes: str) -> dict[str, Any]:
+    """One response as the page shows it: text, scores, decisions and quotes. row: of the score frame; judgments: of the
+    response, the machine's and people's; goes: where its score goes."""
+    people = [judgment for judgment in judgments if judgment["rater_kind"] in _PEOPLE]
+    machine = _first_sample(judgments)
+    highlights = [
+        Highlight(quote["start"], quote["end"], Quoted(say.name(judgment["criterion_id"]), style))
+        for style, rows in (("qm", machine), ("qh", people))
+        for judgment in rows
+        for quote in judgment["evidence"] or ()
+        if judgment["decision"] and quote["status"] in STANDING and quote["start"] is not None
+    ]
+    top = say.level(bundle.scale.max)
+    scores = {name: row[f"human:{name}"] for name in persons(row) if pd.notna(row[f"human:{name}"])}
+    return {
+        "response": say.name(row["response_id"]),
+        "item": say.name(row["item_id"]),
+        "question": say.visible(say.cut(question, QUESTION_LENGTH)),
+        "machine": f"{_score(row['calibrated'])} of {top}",
+        "raw": _score(row["raw"]),
+        "target": f"{_score(row['target'])} of {top}" if pd.notna(row["target"]) else say.NOT_KNOWN,
+        "people": ", ".join(f"{say.name(name)} {say.level(score)}" for name, score in scores.items()),
+        "route": goes,
+        "made_of": _made_of(row),
+        "answer": marked(
+            excerpt(text, highlights),
+            lambda labels: " ".join(dict.fromkeys(label.style for label in labels)),
+            lambda label: label.criterion,
+        ),
+        "characters": len(text),
+        "marks": _marks(bundle, machine, people)[:MARKS],
+    }
+
+
+def persons(row: Mapping[Any, Any] | pd.DataFrame) -> list[str]:
+    """Persons with a column of scores."""
+    return [name.removeprefix("human:") for name in map(str, row) if name.startswith("human:")]
 
 
 def _first_sample(judgments: Rows) -> list[Row]:
@@ -288,70 +235,56 @@ def _first_sample(judgments: Rows) -> list[Row]:
     return [row for row in machine if row["sample"] == first]
 
 
-def _quoted(judgment: Row) -> list[Highlight[Quoted]]:
-    by = Quoted(say.name(judgment["criterion_id"]), "people" if judgment["rater_kind"] in _PEOPLE else "machine")
-    return [
-        Highlight(quote["start"], quote["end"], by)
-        for quote in judgment["evidence"] or ()
-        if quote["status"] in STANDING and quote["start"] is not None
-    ]
-
-
-def _quoted_by(quoted: Iterable[Quoted]) -> str:
-    """CSS classes of words that these quote."""
-    by = {mark.by for mark in quoted}
-    return " ".join(kind for kind, rater in (("qm", "machine"), ("qh", "people")) if rater in by)
-
-
 def _score(score: float | None) -> str:
     return say.level(round(score, 2)) if score is not None and pd.notna(score) else say.NOT_KNOWN
 
 
 def _made_of(row: Row) -> str:
-    if pd.isna(row["points_judge"]):
+    """What judge, words and question add to the score of an average answer; '' where the mapping does not tell."""
+    parts = {"judge": row["points_judge"], "wording": row["points_text"], "question": row["points_item"]}
+    if pd.isna(parts["judge"]):
         return ""
-    parts = {"points_judge": "the judge's decisions", "points_text": "the text itself", "points_item": "the item"}
-    adds = [f"{say.signed(row[name])} by {words}" for name, words in parts.items() if abs(row[name]) >= 0.005]
-    return f"beside an average response: {', '.join(adds) or 'nothing'}"
+    adds = ", ".join(f"{words} {say.signed(points)}" for words, points in parts.items() if abs(points) >= 0.005)
+    return f"Compared with an average answer: {adds} points" if adds else ""
 
 
-def _marks(bundle: Bundle, machine: Rows, people: Rows) -> list[Mark]:
-    """One for each criterion that the machine judged, in the rubric's order."""
-    judged, given = {row["criterion_id"]: row for row in machine}, defaultdict(list)
-    for row in people:
-        if row["decision"] is not None:
-            given[row["criterion_id"]].append(row["decision"])
-    marks = []
+def _marks(bundle: Bundle, machine: Rows, people: Rows) -> list[dict[str, Any]]:
+    """What machine and people decided of each criterion that the machine judged, in the rubric's order."""
+    judged, marks = {row["criterion_id"]: row for row in machine}, []
     for criterion in bundle.criteria:
         if criterion.id not in judged:
             continue
         row = judged[criterion.id]
-        decision, human = row["decision"], given[criterion.id]
+        decision = row["decision"]
+        human = [
+            mark["decision"] for mark in people if mark["criterion_id"] == criterion.id and mark["decision"] is not None
+        ]
         quotes = [
-            ShownQuote(
-                say.cut(say.visible(" ".join(quote["quote"].split())), QUOTE_LENGTH),
-                FINDINGS[quote["status"]],
-                quote["status"] in STANDING,
-            )
+            {
+                "text": say.cut(say.visible(" ".join(quote["quote"].split())), QUOTE_LENGTH),
+                "fault": "" if quote["status"] in STANDING else FINDINGS[quote["status"]],
+            }
             for quote in (row["evidence"] or ())[:QUOTES]
         ]
-        mark = Mark(
-            criterion=say.name(criterion.id),
-            text=say.visible(say.cut(criterion.text, QUESTION_LENGTH)),
-            machine="unscored" if decision is None else _level(criterion, decision),
-            people=", ".join(dict.fromkeys(_level(criterion, level) for level in human)),
-            differs=decision is not None and {*human} - {decision} != set(),
-            quotes=tuple(quotes),
-            note=_note(criterion, row),
+        marks.append(
+            {
+                "criterion": say.name(criterion.id),
+                "text": say.visible(say.cut(criterion.text, QUESTION_LENGTH)),
+                "machine": "unscored" if decision is None else level_words(criterion, decision),
+                "people": "; ".join(dict.fromkeys(level_words(criterion, level) for level in human)),
+                "differs": decision is not None and bool({*human} - {decision}),
+                "quotes": quotes,
+                "note": _note(criterion, row),
+            }
         )
-        marks.append(mark)
     return marks
 
 
-def _level(criterion: Criterion, decision: int) -> str:
-    """The level's anchor where it is a word or two, else its number."""
+def level_words(criterion: Criterion, decision: int) -> str:
+    """A level as a number of its scale with what it stands for, where that is short: 1 of 2, said in part."""
+    number = f"{decision} of {criterion.top}"
     anchor = criterion.levels[decision] if decision <= criterion.top else ""
-    return say.visible(anchor) if 0 < len(anchor) <= 16 else f"{decision} of {criterion.top}"
+    return f"{number}, {say.visible(anchor)}" if 0 < len(anchor) <= 24 else number
 
 
 def _note(criterion: Criterion, machine: Row) -> str:
@@ -360,7 +293,7 @@ def _note(criterion: Criterion, machine: Row) -> str:
         return UNSCORED_REASONS[machine["unscored_reason"]]
     if machine["action"] != "none":
         action, stated = ACTIONS[machine["action"]], machine["stated"]
-        return action if stated is None else f"stated {_level(criterion, stated)}; {action}"
+        return action if stated is None else f"stated {level_words(criterion, stated)}; {action}"
     if machine["decision"] and not machine["evidence"]:
         return "no quote asked for" if machine["verified"] is None else "no quote given"
     return ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
-_MACHINE = "rater_kind NOT IN ('human', 'adjudication') AND (rater_kind <> 'replayed' OR bundle_id IS NOT NULL)"
-"""The study's judge: what the data recorded of another machine was graded under no bundle."""
+from rubricflow.tasks.core.display.quotes import MACHINE, WORTH_OF_QUOTES
+from rubricflow.tasks.core.display.verdict import FINAL_SCORES
+
 QUERIES = {
     "responses": """
         WITH people AS (
@@ -14,25 +15,21 @@ QUERIES = {
                 bool_or(rater_id = $target OR (rater_kind = 'human' AND $target = 'mean')) AS labelled
             FROM gradings WHERE rater_kind IN ('human', 'adjudication') AND score IS NOT NULL GROUP BY response_id)
         SELECT split, coalesce(labelled, false) AS labelled, least(coalesce(persons, 0), 2) AS persons,
-            p.route, p.route_reason, p.unscored_reason, p.score IS NOT NULL AS scored,
-            coalesce(decided_by IN ('person', 'cannot_be_judged'), false) AS by_people,
-            count(*) AS n, count(*) FILTER (clipped) AS clipped
+            p.score IS NOT NULL AS scored, count(*) AS n
         FROM (SELECT response_id, split FROM responses)
         LEFT JOIN people USING (response_id)
-        LEFT JOIN (SELECT response_id, route, route_reason, unscored_reason, score, clipped FROM predictions) p
-            USING (response_id)
-        LEFT JOIN (SELECT response_id, decided_by FROM final_scores) USING (response_id)
+        LEFT JOIN (SELECT response_id, score FROM predictions) p USING (response_id)
         GROUP BY ALL ORDER BY ALL""",
+    "final": FINAL_SCORES,
+    "worth": WORTH_OF_QUOTES,
     "set": """
         SELECT count(*) AS responses, count(DISTINCT item_id) AS items, count(author_id) AS with_author,
             count(DISTINCT author_id) AS authors, coalesce(max(length(text)), 0) AS longest FROM responses""",
-    "gradings": f"""
-        SELECT status, unscored_reason, count(*) AS n FROM gradings WHERE {_MACHINE} GROUP BY ALL ORDER BY ALL""",
     "nothing": f"""
         WITH asked AS (
             SELECT response_id, rater_id, sample, unscored_reason,
                 score IS NOT NULL OR cardinality(trait_scores) > 0 AS has
-            FROM gradings WHERE {_MACHINE} AND status <> 'precheck'),
+            FROM gradings WHERE {MACHINE} AND status <> 'precheck'),
         decided AS (
             SELECT response_id, rater_id, sample, mode(unscored_reason) AS why FROM judgments
             WHERE unscored_reason IS NOT NULL GROUP BY ALL),
@@ -48,20 +45,15 @@ QUERIES = {
         WHERE NOT (SELECT bool_or(has) FROM asked) GROUP BY reason ORDER BY n DESC, reason""",
     "quotes": f"""
         SELECT quote.status AS status, count(*) AS n
-        FROM (SELECT unnest(evidence) AS quote FROM judgments WHERE {_MACHINE}) GROUP BY ALL ORDER BY ALL""",
+        FROM (SELECT unnest(evidence) AS quote FROM judgments WHERE {MACHINE}) GROUP BY ALL ORDER BY ALL""",
     "decisions": f"""
         SELECT action, decision IS NULL AS unscored, coalesce(decision > 0 AND verified IS NULL, false) AS ungrounded,
-            count(*) AS n FROM judgments WHERE {_MACHINE} GROUP BY ALL ORDER BY ALL""",
-    "conflicts": f"""
-        SELECT count(DISTINCT response_id) AS n FROM gradings WHERE {_MACHINE} AND signals['conflicts'] > 0
-        HAVING count(*) > 0""",
+            count(*) AS n FROM judgments WHERE {MACHINE} GROUP BY ALL ORDER BY ALL""",
     "attempts": """
         SELECT role, model, stored, reply IS NULL AS failed, len(violations) > 0 AS violated, count(*) AS calls,
             count(DISTINCT response_id) AS responses, sum(prompt_tokens)::BIGINT AS prompt_tokens,
             sum(completion_tokens)::BIGINT AS completion_tokens, sum(cached_tokens)::BIGINT AS cached_tokens,
             sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL)::BIGINT AS cacheable_tokens,
-            sum(characters['bundle'])::BIGINT AS bundle, sum(characters['memory'])::BIGINT AS memory,
-            sum(characters['response'])::BIGINT AS response, sum(characters['repair'])::BIGINT AS repair,
             sum(latency_s) AS latency_s
         FROM attempts GROUP BY ALL ORDER BY ALL""",
     "costs": """
@@ -71,7 +63,7 @@ QUERIES = {
         SELECT count(*) AS responses, count(*) FILTER (levels = 1) AS same, coalesce(max(asked), 0) AS asked,
             avg(spread) AS spread
         FROM (SELECT count(score) AS asked, count(DISTINCT score) AS levels, max(score) - min(score) AS spread
-              FROM gradings WHERE {_MACHINE} GROUP BY response_id HAVING count(score) > 1)""",
+              FROM gradings WHERE {MACHINE} GROUP BY response_id HAVING count(score) > 1)""",
     "alike": """
         SELECT sum(n)::BIGINT AS answers, max(n) AS same
         FROM (SELECT item_id, raw, count(*) AS n FROM predictions

@@ -6,24 +6,22 @@ import shlex
 from pathlib import Path
 
 import duckdb
-import pandas as pd
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.settings.study import Study
-from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Predictions, ReleaseRules
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions, ReleaseRules
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.printed import show_ending
+from rubricflow.tasks.core.display.printed import show, show_sentences
 from rubricflow.tasks.core.display.reasons import needs_of
-from rubricflow.tasks.core.display.table import Rows
+from rubricflow.tasks.core.display.table import as_records
 from rubricflow.tasks.core.monitor.artifacts import announce, leave_table, leave_text
 from rubricflow.tasks.core.monitor.runs import task
-from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.ordered import read_marked, read_scores
@@ -31,21 +29,8 @@ from rubricflow.tasks.core.store.recorded import feedback_pages, read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.report.answers import FIRST_ANSWERS
 from rubricflow.tasks.grading.report.counts import QUERIES, counts
-from rubricflow.tasks.grading.report.release import above_promise_sentence
-from rubricflow.tasks.grading.report.summary import (
-    HEADER,
-    TABLE,
-    choices,
-    ending,
-    gate_rows,
-    markdown,
-    opening,
-    show,
-    summary,
-    with_table,
-)
-from rubricflow.tasks.grading.report.verdict import nothing_scored
-from rubricflow.tasks.grading.report.view import Tables, View, needs_texts, view
+from rubricflow.tasks.grading.report.summary import figure_tables, markdown, next_step, state
+from rubricflow.tasks.grading.report.view import Tables, View, needs_texts, nothing_scored, view
 
 _SHOWN = (
     *("low", "high", "risk", "route", "route_reason", "unscored_reason"),
@@ -65,30 +50,36 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
     command: what to type behind a command about this study; None where its commands would not find
     this run. verbose: print all tables of the summary, too.
     """
-    metrics, verdicts = run.read(run.ref(Metrics, "evaluate")), run.read(run.ref(Verdicts, "evaluate")).to_pandas()
-    gates = verdicts.to_dict("records")
+    metrics, gates = (run.read(run.ref(row, "evaluate")).to_pylist() for row in (Metrics, Verdicts))
+    rules = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
     shown = viewed(run)
     path = run.warehouse.shown(_written(run, shown))
-    rows, flags = summary(metrics.to_pandas()), gate_rows(verdicts)
-    facts = _facts(run, study, metrics.to_pandas(), gates)
+    found = state(shown.verdict, gates)
+    sentences = [
+        say.plain(shown.verdict.words),
+        *([say.plain(shown.why_nothing)] if shown.why_nothing else []),
+        next_step(shown.verdict, rules, command, not run.warehouse.mirrored),
+    ]
+    tables = figure_tables(metrics, gates)
+    facts = {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"], "target": study.evaluation.target}
     facts |= {"manifest": run.warehouse.shown(manifest), "tables": run.place, "report": path}
-    rules = run.read(run.ref(ReleaseRules, "calibrate")).to_pylist()
-    title = " ".join(filter(None, (shown.page.title, shown.page.lead)))
-    end = ending(title, shown.outcome, rules, gates, command, not run.warehouse.mirrored)
-    end = with_table(end, shown.ranking, study.evaluation.target, shown.doubles)
-    leave_table(run.run_id, "metrics", [dict(zip(HEADER, row, strict=True)) for row in rows])
-    head = opening(run.run_id, shlex.quote(run.warehouse.place), end)
-    leave_text(run.run_id, "summary", head + markdown("All figures", rows, flags, facts))
+    leave_table(run.run_id, "metrics", as_records(tables[0]))
+    aside = [f"The judge's {shown.sources}."] if shown.sources else []
+    aside += [shown.ranking.sentence, shown.ranking.doubles] if shown.ranking.sentence else []
+    told = [*sentences, *filter(None, aside)]
+    leave_text(
+        run.run_id, "summary", markdown(run.run_id, shlex.quote(run.warehouse.place), found, told, tables, facts)
+    )
     if missed := [gate["gate"] for gate in gates if gate["outcome"] == "fail"]:
         announce("rubricflow.gate.missed", run.run_id, missed=len(missed), gates=list(dict.fromkeys(missed)))
     if verbose:
-        show(rows, flags, facts)
-    sources = (f"The judge's {shown.sources}.",) if shown.sources else ()
-    show_ending((end.sentences[0], *sources, *end.sentences[1:]), end.title, TABLE, end.rows)
+        show(tables)
+        show_sentences([*filter(None, aside), *(f"{name}: {value}" for name, value in facts.items())])
+    show_sentences(sentences)
     print(f"report: {path}")
     if shown.nothing:
         raise UserError(f"{shown.nothing} To ask again, {run.mend()}")
-    return end.state
+    return found
 
 
 def refuse_unscored(run: Run) -> None:
@@ -97,18 +88,6 @@ def refuse_unscored(run: Run) -> None:
         nothing = nothing_scored(tables.sql(QUERIES["nothing"]).to_arrow_table().to_pylist())
     if nothing:
         raise UserError(f"{run.run_id}: {nothing} To ask again, {run.mend()}")
-
-
-def _facts(run: Run, study: Study, metrics: pd.DataFrame, gates: Rows) -> dict[str, str]:
-    """What the summary says of the run, but for its figures."""
-    facts = choices(run.read(run.ref(Calibrations, "calibrate")).to_pandas())
-    cluster = next((unit for unit in metrics["resampled"] if unit in ("author", "response")), None)
-    intervals = f"95%, {study.evaluation.draws} draws, resampled by {cluster}" if cluster else "none"
-    facts["intervals"] = "; ".join([intervals, *cautions(metrics["clusters"])])
-    if above := above_promise_sentence(gates):
-        facts["released scores that are wrong, of items"] = say.plain(above)
-    facts["target"] = study.evaluation.target
-    return facts | {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"]}
 
 
 def write_page(run: Run) -> Path:

@@ -4,55 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
-from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
+from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import body
+from rubricflow.tasks.core.display.quotes import WorthOfQuotes
 from rubricflow.tasks.core.display.reasons import by_scope
-from rubricflow.tasks.core.display.section import Page, Part, Section, Text
-from rubricflow.tasks.core.display.table import Row
+from rubricflow.tasks.core.display.section import Columns, Page, Part, Text
+from rubricflow.tasks.core.display.table import Row, Rows
+from rubricflow.tasks.core.display.verdict import Verdict, verdict, wrong_words
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric
 from rubricflow.tasks.core.stats.promise import PromiseNeeds
-from rubricflow.tasks.core.stats.scores import OF_SEVERAL
-from rubricflow.tasks.grading.report import verdict
-from rubricflow.tasks.grading.report.agreement import agreement_section, people_section, true_score_section, worst_item
-from rubricflow.tasks.grading.report.answers import Cases, ShownCase, answers_section, middle, worst
+from rubricflow.tasks.grading.report import answers, gates, made
+from rubricflow.tasks.grading.report.agreement import (
+    Ranking,
+    agreement_section,
+    ranking_of,
+    raters_section,
+    top_table,
+    worst_item,
+)
 from rubricflow.tasks.grading.report.charts import TEMPLATE
-from rubricflow.tasks.grading.report.distribution import (
-    ScorePanel,
-    calibration_section,
-    confusions,
-    distribution_section,
-    errors_title,
-    panels,
-)
-from rubricflow.tasks.grading.report.evidence import decisions_section, evidence_section
-from rubricflow.tasks.grading.report.figures import NOTHING_SCORED, Figures, total
-from rubricflow.tasks.grading.report.groups import groups_section
-from rubricflow.tasks.grading.report.money import cost_facts
-from rubricflow.tasks.grading.report.provenance import (
-    check_counts,
-    checks_section,
-    cost_section,
-    data_section,
-    limits_section,
-    stability_section,
-)
-from rubricflow.tasks.grading.report.raters import RankedRater, doubles, ranking_parts, rater_ranking, raters_section
-from rubricflow.tasks.grading.report.release import (
-    above_promise_sentence,
-    asks_nothing_sentence,
-    coverage,
-    nothing_released,
-    promise,
-    routing_section,
-    worth_of_promise,
-    wrong_score_words,
-)
+from rubricflow.tasks.grading.report.errors import errors_section
+from rubricflow.tasks.grading.report.evidence import evidence_section
+from rubricflow.tasks.grading.report.figures import Figures
+
+ALIKE, FEWEST_ALIKE = 0.95, 5
+"""Share of answers with their question's most frequent score from which on a judge hardly tells them apart, of this
+many answers at least."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +75,12 @@ class View(NamedTuple):
     """The whole page, and what the command says, too."""
 
     page: Page
-    ranking: tuple[RankedRater, ...]
-    doubles: str
-    """About the answers that two people scored, where these are not all; '' otherwise."""
+    verdict: Verdict
+    why_nothing: str
+    """Why no score goes out; '' where some do."""
+    ranking: Ranking
     sources: str
     """Where replayed replies come from; '' where nothing is replayed."""
-    outcome: verdict.RunOutcome
     nothing: str
     """Why the judge scored nothing; '' where it scored something."""
 
@@ -104,130 +88,158 @@ class View(NamedTuple):
 def needs_texts(scores: pd.DataFrame, scales: Mapping[str, tuple[float, float, float]]) -> list[str]:
     """The responses whose text and judgments the page shows: those of middle risk and the worst disagreements. scales:
     item → (min, max, step)."""
-    return list(dict.fromkeys([*middle(scores), *worst(scores, scales)]))
+    return list(dict.fromkeys([*answers.middle(scores), *answers.worst(scores, scales)]))
 
 
 def view(tables: Tables, study: Row, manifest: Row, metrics: Sequence[Metric] = METRICS) -> View:
     """The report. `study` and `manifest` are the study file and manifest.json as plain values; metrics: what is known
     of those in the tables."""
-    scores, figures = tables.scores, Figures(tables.metrics.to_pylist(), metrics)
+    figures = Figures(tables.metrics.to_pylist(), metrics)
     counts = {name: table.to_pylist() for name, table in tables.counts.items()}
-    items, effects = tables.items.to_pylist(), tables.rater_effects.to_pylist()
-    gates, rules, checks = (table.to_pylist() for table in (tables.verdicts, tables.release_rules, tables.checks))
-    candidates, calibrations = tables.candidates.to_pylist(), tables.calibrations.to_pylist()
-    release, target = study["release"], study["evaluation"]["target"]
-    bundles = {row["item_id"]: tables.bundles[row["rubric_id"]] for row in items}
-    scales = {item: bundle.scale.bounds for item, bundle in bundles.items()}
+    verdicts, rules, checks = (table.to_pylist() for table in (tables.verdicts, tables.release_rules, tables.checks))
+    calibrations = tables.calibrations.to_pylist()
+    scores, release = tables.scores, study["release"]
+    items = {row["item_id"]: row for row in tables.items.to_pylist()}
+    scales = {item: tables.bundles[row["rubric_id"]].scale.bounds for item, row in items.items()}
     tolerances = {item: release["tolerance"] * bounds[2] for item, bounds in scales.items()}
-    wrong = wrong_score_words(release["tolerance"], scales)
-    cases = Cases(
-        scores,
-        {row["item_id"]: row["question"] for row in items},
-        bundles,
-        tables.judgments.to_pylist(),
-        tables.texts,
-        by_scope(rules),
-        tolerances,
-        study["marks"] == "grade",
-    )
-    raters, score_panels = cases.raters, panels(scores, scales)
-    every, labelled = counts["responses"], int(scores["target"].notna().sum())
-    goes_out = total(every, lambda row: row["scored"] and row["route"] == "release" and not row["by_people"])
-    promised = nothing_released(rules, counts["possible"], total(every), tables.needs)
-    outcome = verdict.outcome(every, promise(rules, wrong[1]) if rules and goes_out else promised)
-    nothing = verdict.nothing_scored(counts["nothing"])
-    headline = [
-        nothing,
-        verdict.three_kinds(outcome),
-        verdict.alike(counts["alike"]),
-        verdict.inside(figures, rules, outcome.released),
-        verdict.headline(outcome, figures.machine("beyond_tolerance", "released"), wrong[0], release["risk"], labelled),
-    ]
-    if outcome.released:
-        headline += [worth_of_promise(figures, rules), asks_nothing_sentence(rules), above_promise_sentence(gates)]
-    found, quarantined = check_counts(checks), sum(row["n"] for row in counts["quarantine"])
-    broken = found["failed"] + found["could not run"]
-    looks = verdict.looks(gates, outcome, found["warnings"], broken, worst_item(figures), figures)
-    ranking, of_doubles = rater_ranking(figures, calibrations), doubles(figures, calibrations)
-    costs = cost_facts(counts["costs"], outcome.responses, outcome.released, ranking, manifest)
+    wrong = wrong_words(release["tolerance"], scales.values())
+    found = verdict(counts["final"], rules, verdicts, wrong)
+    nothing = nothing_scored(counts["nothing"])
+    why_nothing = ""
+    if found.waiting and not found.released:
+        why_nothing = nothing or gates.nothing_released(rules, counts["possible"], found.answers, tables.needs)
+    ranking = ranking_of(figures, calibrations)
     sources = "; ".join(manifest.get("identity", {}).get("recordings", {}).values())
-    several = target in OF_SEVERAL
-    clipped, scored = sum(row["clipped"] for row in every), total(every, lambda row: row["scored"])
-    prechecked = sum(row["n"] for row in counts["gradings"] if row["status"] == "precheck")
-    curve = coverage(scores, scales, release["tolerance"], release["risk"], wrong[1])
-    sections = (
-        verdict.verdict_section(gates, figures),
-        data_section(every, counts["set"][0], quarantined, counts["input_warnings"]),
-        answers_section(tables.answers.to_pylist() if tables.answers else [], tables.links, rules, tolerances),
-        people_section(figures, raters),
-        agreement_section(figures, labelled),
-        distribution_section(score_panels, figures, raters if several else []),
-        true_score_section(figures),
-        _errors(score_panels, several and len(raters) > 1, cases.shown(worst(scores, scales))),
-        groups_section(figures, scores),
-        raters_section(figures, raters, effects),
-        calibration_section(scores, score_panels, figures, candidates, calibrations, clipped, scored),
-        routing_section(curve, rules, gates, figures, wrong, outcome.released, outcome.released_why),
-        evidence_section(counts["quotes"], counts["decisions"], counts["conflicts"], outcome.responses, figures),
-        decisions_section(figures),
-        stability_section(counts["repeats"][0]),
-        cost_section(counts["attempts"], outcome.responses, prechecked, outcome.review + outcome.unscored, costs),
-        checks_section(checks, quarantined),
-        limits_section(study, manifest, tables.bundles, figures),
+    waiting = sum(found.waiting.values())
+    costs = made.cost_facts(
+        counts["attempts"], counts["costs"], found.answers, found.released, waiting, ranking, manifest
     )
+    covered = gates.wrong_by_coverage(scores, scales, release["tolerance"])
+
+    def cases(responses: Sequence[str], lead: str) -> list[Part]:
+        return answers.case_folds([*_cases(tables, items, responses, rules, tolerances, study["marks"])], lead)
+
+    typical = cases(answers.middle(scores), "Two typical held-out answers, picked by rule (median risk), not by hand")
+    worst = cases(answers.worst(scores, scales), "The worst disagreements, at most two of a question")
+    sections = (
+        gates.use_section(verdicts, rules, figures, covered, wrong, why_nothing),
+        answers.answers_section(
+            tables.answers.to_pylist() if tables.answers else [],
+            tables.links,
+            by_scope(rules),
+            scales,
+            tolerances,
+            typical,
+        ),
+        agreement_section(figures, ranking, int(scores["target"].notna().sum())),
+        errors_section(scores, scales, figures, worst),
+        evidence_section(counts["worth"][0], counts["quotes"], counts["decisions"], figures),
+        raters_section(figures, answers.persons(scores), tables.rater_effects.to_pylist()),
+        made.made_section(
+            counts,
+            study,
+            manifest,
+            tables.bundles,
+            figures,
+            tables.candidates.to_pylist(),
+            calibrations,
+            checks,
+            costs,
+        ),
+    )
+    looks = gates.looks(verdicts, figures, _remarks(counts, figures, verdicts, checks))
+    bar = {"parts": _bar(found), "waiting": waiting, "reasons": found.waiting}
+    side: list[Part] = [body(TEMPLATE, "looks", looks)] if looks else []
+    worth = WorthOfQuotes(counts["worth"][0]).sentence
+    if worth:
+        side.append(Text(f"{worth}.", "note"))
+    if sources:
+        side.append(Text(f"The judge's {sources.replace('replies recorded', 'replies were recorded')}.", "note"))
     head: list[Part] = [
-        Text(LEGEND),
-        *([Text(f"The judge's {sources}.")] if sources else []),
-        *ranking_parts(ranking, of_doubles),
-        *_middle_cases(cases.shown(middle(scores))),
-        *map(Text, figures.cautions),
-        *([body(TEMPLATE, "looks", looks)] if looks else []),
-        *verdict.key_parts(figures, outcome.released),
-        body(TEMPLATE, "outcome", outcome),
+        body(TEMPLATE, "outcome", bar),
+        *([Text(found.caution, "caution")] if found.caution else []),
+        Columns([top_table(ranking), side]),
     ]
-    title, *more = filter(None, headline)
     page = Page(
         "Run report",
         study["name"],
-        title,
+        found.sentence,
         tuple(section for section in sections if section is not None),
         date=manifest["written"][:10],
-        lead=" ".join(more),
+        lead=found.promise
+        or (f"{why_nothing} A score is wrong where it is {wrong}." if why_nothing and not nothing else why_nothing),
         parts=head,
     )
-    return View(page, ranking, of_doubles, sources, outcome, nothing)
+    return View(page, found, why_nothing, ranking, sources, nothing)
 
 
-LEGEND = Markup(
-    'Throughout, the <span class="m key">machine</span> is filled blue and '
-    '<span class="h key">people</span> are hollow orange. How well two people agree on the same responses stands '
-    "beside every figure: it is the measure for any grader."
-)
+def _cases(
+    tables: Tables,
+    items: Mapping[str, Row],
+    responses: Sequence[str],
+    rules: Rows,
+    tolerances: Mapping[str, float],
+    marks: str,
+) -> list[dict[str, Any]]:
+    """These responses, shown whole."""
+    rows = tables.scores.set_index("response_id", drop=False).loc[list(responses)].to_dict("records")
+    judgments, shown = tables.judgments.to_pylist(), []
+    for row in rows:
+        item, response = items[row["item_id"]], row["response_id"]
+        of_response = [judgment for judgment in judgments if judgment["response_id"] == response]
+        by_people = marks == "grade" and any(pd.notna(row[f"human:{name}"]) for name in answers.persons(row))
+        goes = answers.destination(row, by_scope(rules), tolerances[row["item_id"]], by_people)
+        bundle = tables.bundles[item["rubric_id"]]
+        shown.append(answers.shown_case(row, item["question"], bundle, of_response, tables.texts[response], goes))
+    return shown
 
 
-def _middle_cases(cases: Sequence[ShownCase]) -> list[Part]:
-    """A released response and one that people see; nothing without a score."""
-    note = "One answer, nobody's pick: of middle risk in the upper half by what the judge itself gave."
-    if len(cases) > 1:
-        note = (
-            "Two held-out answers, each of middle risk among its like: one that would be released and one that a "
-            "person sees first, both of the upper half by what the judge itself gave."
-        )
-    shown = Markup('<div id="middle">{}</div>').format(body(TEMPLATE, "articles", cases))
-    return [shown, Text(f"{note} Shaded: quotes that stand in the text.", "note")] if cases else []
+def _bar(found: Verdict) -> list[tuple[str, int, str]]:
+    """The parts of the bar: CSS class, answers, words."""
+    parts = [
+        ("mkd", found.by_people, "with people's scores"),
+        ("rel", found.released, "released"),
+        ("ppl", sum(found.waiting.values()), "to people"),
+    ]
+    return [part for part in parts if part[1]]
 
 
-def _errors(score_panels: Sequence[ScorePanel], rounded: bool, cases: Sequence[ShownCase]) -> Section:
-    """Where machine and people part, and the worst disagreements."""
-    parts = confusions(score_panels, rounded)
-    if cases:
-        lead = (
-            "The held-out responses with the largest gaps, at most two of an item. Shaded: the machine's quotes that "
-            "stand in the text, labelled by criterion; dashed: what a person marked. Struck through: quotes that do "
-            "not count. Bold rows: the decisions differ."
-        )
-        parts += [Text("The worst disagreements", "h3"), Text(lead), body(TEMPLATE, "articles", cases)]
-    elif score_panels:
-        parts += [Text("No held-out score is half a level or more from people's.")]
-    unknown = "" if score_panels else NOTHING_SCORED
-    return Section("errors", "Errors: where, and why?", errors_title(score_panels), unknown=unknown, parts=parts)
+def _remarks(counts: Mapping[str, Rows], figures: Figures, verdicts: Rows, checks: Rows) -> list[tuple[str, str]]:
+    """What else there is to look at first, and where."""
+    found = made.check_counts(checks)
+    broken = found["failed"] + found["could not run"]
+    remarks = [
+        (gates.broken_promises(verdicts), "use"),
+        (WorthOfQuotes(counts["worth"][0]).warning, "evidence"),
+        (alike(counts["alike"]), "answers"),
+        (worst_item(figures), "agreement"),
+        (f"{say.plural(broken, 'check')} failed or could not run" if broken else "", "made"),
+        (f"{say.plural(found['warned'], 'warning')} from the checkpoints" if found["warned"] else "", "made"),
+    ]
+    return [remark for remark in remarks if remark[0]]
+
+
+def nothing_scored(lost: Rows) -> str:
+    """That the judge scored nothing of what it was asked, and why most often, in a sentence; '' where it did.
+
+    lost: reason, most frequent error of a backend with it, and how many gradings, most first; none where some have
+    scores.
+    """
+    if not lost:
+        return ""
+    most, every = lost[0], sum(row["n"] for row in lost)
+    said = f": {most['error']}" if most["error"] else ""
+    return f"Nothing was scored: {UNSCORED_REASONS[most['reason']]} ({most['n']:,} of {every:,}){said}."
+
+
+def alike(judged: Rows) -> str:
+    """A judge that says (nearly) the same of every answer, in a sentence; '' of any other.
+
+    judged: of every question with several scored answers, how many these are and how many have its most frequent score
+    before calibration.
+    """
+    answers, same = (sum(row[name] for row in judged) for name in ("answers", "same"))
+    if answers < FEWEST_ALIKE or same < ALIKE * answers:
+        return ""
+    one = "one and the same score" if len(judged) == 1 else "the same score as the others to their question"
+    return f"The judge hardly tells answers apart: it gave {say.count(same)} of {say.plural(answers, 'answer')} {one}."

@@ -30,8 +30,8 @@ def test_every_reason_has_a_plain_sentence(reason: str) -> None:
 def test_the_rule_of_the_question_comes_before_that_of_all() -> None:
     limits = {"all": 0.2, "q1": 0.13}
     rules = by_scope({"scope": scope, "threshold": most, "note": None} for scope, most in limits.items())
-    assert why_waits(answer(), rules).endswith("estimated risk 24%, at most 13% may go out")
-    assert why_waits(answer(item_id="q2"), rules).endswith("estimated risk 24%, at most 20% may go out")
+    assert why_waits(answer(), rules).endswith("risk 24%, limit 13%")
+    assert why_waits(answer(item_id="q2"), rules).endswith("risk 24%, limit 20%")
     none = {"all": {"threshold": None, "note": "too few marked answers to promise anything: 45 needed, 12 here"}}
     assert why_waits(answer(route_reason="no_promise"), none) == none["all"]["note"]
 
@@ -40,7 +40,7 @@ def test_the_rule_of_the_question_comes_before_that_of_all() -> None:
 def test_two_numbers_that_read_the_same_are_not_set_against_each_other(risk: float, most: float) -> None:
     words = why_waits(answer(risk=risk), {"all": {"threshold": most, "note": None}})
     estimate, _, limit = words.partition(", ")
-    assert limit.removeprefix("at most ").removesuffix(" may go out") != estimate.rpartition(" ")[2]
+    assert limit.removeprefix("limit ") != estimate.rpartition(" ")[2]
 
 
 def test_what_has_no_score_says_why() -> None:

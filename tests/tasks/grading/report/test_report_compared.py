@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from markupsafe import Markup
 
-from rubricflow.tasks.core.display.page import filled, rendered
-from rubricflow.tasks.grading.compared.task import AgreementGap, ChangedAnswer, ComparedRun, Figures, page
+from rubricflow.tasks.core.display.page import rendered
+from rubricflow.tasks.grading.compared.task import AgreementGap, Figures, page
 
-RUNS = [ComparedRun("tiny-1", "tiny", "replay"), ComparedRun("tiny-2", "tiny", "embedded")]
+RUNS = ["run tiny-1, judged by replay", "run tiny-2, judged by embedded"]
 EVIL = "</p><script>window.ran = 1</script>{{ 7 * 7 }}<img src=x onerror=alert(1)>"
+ANSWER = {"response": "r1", "question": "Why?", "text": "So.", "a": "1", "b": "4", "people": ""}
 SCALE = (0.0, 4.0, 1.0)
 
 
@@ -36,10 +34,9 @@ def difference(low: float, estimate: float, high: float) -> AgreementGap:
 
 
 def drawn(
-    answers: list[ChangedAnswer], item: str = "q1", same: float = 0.5, told: list[AgreementGap] | None = None
+    answers: list[dict[str, str]], item: str = "q1", same: float = 0.5, told: list[AgreementGap] | None = None
 ) -> str:
-    template = Path(__file__).parents[4] / "tasks" / "grading" / "compared" / "changed.html.j2"
-    return rendered(page(RUNS, figures(same, item), told or [], filled(template, answers=answers), (0, 3)))
+    return rendered(page("tiny", RUNS, figures(same, item), told or [], answers, (0, 3)))
 
 
 @pytest.mark.parametrize(
@@ -52,17 +49,12 @@ def drawn(
     ],
 )
 def test_the_sentence_goes_no_further_than_the_interval(told: list[AgreementGap], sentence: str) -> None:
-    shown = page(RUNS, figures(), told, filled_nothing(), (0, 0))
+    shown = page("tiny", RUNS, figures(), told, [], (0, 0))
     assert shown.title.startswith(sentence)
 
 
-def filled_nothing() -> Markup:
-    template = Path(__file__).parents[4] / "tasks" / "grading" / "compared" / "changed.html.j2"
-    return filled(template, answers=[])
-
-
 def test_what_students_wrote_is_text() -> None:
-    answer = ChangedAnswer("r1", EVIL, EVIL, EVIL, "1", "4", "+3", "2")
+    answer = ANSWER | {"question": EVIL, "text": EVIL, "people": "2"}
     written = drawn([answer], EVIL)
     assert "<script" not in written
     assert "<img" not in written
@@ -73,6 +65,6 @@ def test_what_students_wrote_is_text() -> None:
 
 
 def test_an_answer_without_peoples_score_and_runs_that_are_equal() -> None:
-    assert 'class="h"' not in drawn([ChangedAnswer("r1", "q1", "Why?", "So.", "1", "4", "+3", "")])
+    assert 'class="h"' not in drawn([ANSWER])
     assert "Both runs give the same score to all 100 answers" in drawn([], same=1.0)
     assert "scored by B alone" in drawn([])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pandas as pd
 import pyarrow as pa
 import pytest
 from builders import annotation_scene, bottleneck_scene, edit_scene, grading_scene, rewards_scene
@@ -13,7 +12,7 @@ from builders import annotation_scene, bottleneck_scene, edit_scene, grading_sce
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.printed import markdown, show
 from rubricflow.tasks.core.display.table import Cell, Table
-from rubricflow.tasks.grading.report.summary import GATES, gate_rows, summary
+from rubricflow.tasks.grading.report.summary import figure_tables
 from rubricflow.tasks.grading.report.view import view
 from rubricflow.tasks.methods.report.bottleneck.view import page as grader_page
 from rubricflow.tasks.methods.report.edit.view import page as policy_page
@@ -88,9 +87,8 @@ def test_of_twenty_nothing_is_said(report: Callable[[int], str]) -> None:
 def test_the_terminal_marks_them(clusters: int | None, mark: str, capsys: pytest.CaptureFixture[str]) -> None:
     row = {"rater_a": "target", "metric": "qwk", "stage": "calibrated", "slice": "all", "value_of": "all"}
     ends = {"value": 0.5, "low": 0.1, "high": 0.9, "n": 90, "unscored": 0, "clusters": clusters}
-    assert summary(pd.DataFrame([row | ends]))[0][3] == f"0.100…0.900{mark}"
-    asked = {"gate": "machine_qwk", "estimate": 0.5, "least": 0.7, "most": None, "labels_needed": None, "if_missed": ""}
-    (gate,) = gate_rows(pd.DataFrame([row | ends | asked | {"outcome": "undecided"}]))
-    assert gate[GATES.index("interval")] == f"0.100…0.900{mark}"
+    asked = {"gate": "machine_qwk", "estimate": 0.5, "least": 0.7, "most": None, "if_missed": "", "outcome": "fail"}
+    show(figure_tables([row | ends], [row | ends | asked]))
+    assert f"[0.10, 0.90]{mark}" in capsys.readouterr().out
     show(experiment(clusters or 20))
     assert ("(here 10 at the least)" in capsys.readouterr().out) == bool(mark)

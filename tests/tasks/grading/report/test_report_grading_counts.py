@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import duckdb
 import pytest
 from builders.rows import connected
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
-from rubricflow.tasks.grading.report.counts import counts
+from rubricflow.tasks.grading.report.counts import QUERIES, counts
+from rubricflow.tasks.grading.report.view import alike
 
 
 def counted(target: str = "mean", **rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -36,6 +40,7 @@ def test_nothing_is_counted_where_there_is_nothing() -> None:
     found = counted()
     assert found.pop("set") == [{"responses": 0, "items": 0, "with_author": 0, "authors": 0, "longest": 0}]
     assert found.pop("repeats") == [{"responses": 0, "same": 0, "asked": 0, "spread": None}]
+    assert set(found.pop("worth")[0].values()) == {0}
     assert not any(found.values())
 
 
@@ -62,10 +67,9 @@ def test_a_response_is_labelled_where_the_human_score_that_counts_is_there(targe
 def test_a_response_without_a_prediction_is_unscored_and_counted() -> None:
     rows = counted(
         responses=[response("a"), response("b"), response("c")],
-        predictions=[prediction("a", 2.0, route="release", route_reason=None, clipped=True), prediction("b", None)],
+        predictions=[prediction("a", 2.0), prediction("b", None)],
     )["responses"]
-    found = {(row["scored"], row["route"]): (row["n"], row["clipped"]) for row in rows}
-    assert found == {(True, "release"): (1, 1), (False, "review"): (1, 0), (False, None): (1, 0)}
+    assert {row["scored"]: row["n"] for row in rows} == {True: 1, False: 2}
 
 
 def test_quotes_and_decisions_of_people_are_not_the_machines() -> None:
@@ -101,9 +105,7 @@ def test_what_the_data_recorded_of_a_machine_is_not_the_judges(bundle_id: str | 
         grading("a", "m", score, sample=n, rater_kind="replayed", bundle_id=bundle_id) for n, score in ((0, 1), (1, 2))
     ]
     found = counted(gradings=rows, judgments=[judgment])
-    assert [sum(row["n"] for row in found[query]) for query in ("gradings", "quotes", "decisions")] == (
-        [2, 1, 1] if counts_it else [0, 0, 0]
-    )
+    assert [sum(row["n"] for row in found[query]) for query in ("quotes", "decisions")] == [counts_it] * 2
     assert found["repeats"][0]["responses"] == counts_it
 
 
@@ -136,14 +138,28 @@ def test_tokens_that_no_backend_counts_stay_unknown() -> None:
     ]
 
 
-def test_responses_whose_criteria_contradict_each_other_are_counted_once() -> None:
-    clash, none = {"signals": [("conflicts", 2.0), ("length", 1.0)]}, {"signals": [("length", 1.0)]}
-    rows = [
-        grading("a", "judge", 1.0, rater_kind="llm", **clash),
-        grading("a", "judge", 1.0, rater_kind="llm", **clash) | {"sample": 1},
-        grading("b", "judge", 1.0, rater_kind="llm", **clash),
-        grading("c", "judge", 1.0, rater_kind="llm", **none),
-        grading("c", "anna", 1.0, **clash),
-    ]
-    assert counted(gradings=rows)["conflicts"] == [{"n": 2}]
-    assert counted(gradings=rows[3:])["conflicts"] == []
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.sampled_from("pq"), st.sampled_from([0.0, 1.0, 2.0])), max_size=60))
+def test_answers_with_their_questions_most_frequent_score_are_counted(rows: list[tuple[str, float]]) -> None:
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE predictions (item_id TEXT, raw DOUBLE, route_reason TEXT)")
+        for row in [*rows, ("p", None)]:
+            connection.execute("INSERT INTO predictions VALUES (?, ?, NULL)", row)
+        connection.execute("INSERT INTO predictions VALUES ('p', 9, 'precheck')")
+        found = connection.sql(QUERIES["alike"]).fetchall()
+    expected = []
+    for item in "pq":
+        scores = [score for name, score in rows if name == item]
+        if len(scores) > 1:
+            expected.append((len(scores), max(scores.count(score) for score in scores)))
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("answers", "same", "told"), [(100, 95, True), (100, 94, False), (5, 5, True), (4, 4, False), (0, 0, False)]
+)
+def test_a_judge_that_says_the_same_of_every_answer_is_told(answers: int, same: int, told: bool) -> None:
+    judged = [{"answers": answers, "same": same}] if answers else []
+    assert bool(alike(judged)) == told
+    if told:
+        assert str(same) in alike(judged)

@@ -12,7 +12,7 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Evaluation, Release
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Grid
+from rubricflow.tasks.core.display.section import Fold, Grid, Named
 from rubricflow.tasks.core.stats.agreement import Stat
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import TERMS, Scale
@@ -53,10 +53,13 @@ def test_a_record_alone_brings_metric_gate_and_words() -> None:
     shown = view(tables, STUDY, MANIFEST, WITH_TOY).page
     html = rendered(shown)
     section = {section.id: section for section in shown.sections}
-    names = [row[0] for grid in section["agreement"].parts if isinstance(grid, Grid) for row in grid.rows]
+    folded = [part for fold in section["agreement"].parts if isinstance(fold, Fold) for part in fold.parts]
+    names = [row[0] for grid in folded if isinstance(grid, Grid) for row in grid.rows]
     assert "Mean squared error" in names
-    (gate,) = [row for row in section["verdict"].parts[1].rows if row[0].text == SMALL.question]
-    assert gate[3].text.startswith("at most 9.00")
+    met = next(fold for fold in section["use"].parts if isinstance(fold, Fold) and "met" in fold.summary)
+    rows = [row for grid in met.parts if isinstance(grid, Grid) for row in grid.rows]
+    (gate,) = [row for row in rows if isinstance(row[0], Named) and row[0].text == SMALL.question]
+    assert str(gate[3]).startswith("Named(text=Markup('at most 9.00")
     assert gate[-1] == ""
     assert SMALL.question in html
     assert TOY.title in html

@@ -178,7 +178,7 @@ def test_scores_are_asked_about_by_risk():
     assert [row["response_id"] for row in found] == ["r3", "r4", "r6", "r5", "r2"]
     assert found[0]["why"] == ROUTE_REASONS["uncalibrated"].capitalize()
     assert found[3]["why"] == "Points given on too few words of the answer; estimated risk 70%"
-    assert score_queue(table.slice(1, 1), rules)[0]["why"].endswith("estimated risk 20%, at most 10% may go out")
+    assert score_queue(table.slice(1, 1), rules)[0]["why"].endswith("risk 20%, limit 10%")
     assert score_queue(table.slice(0, 1), rules) == []
 
 

@@ -1,0 +1,132 @@
+"""The one verdict: it counts every answer once, and what it says of release never contradicts what it says of gates."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
+from rubricflow.tasks.core.display.verdict import Verdict, verdict, wrong_words
+
+KINDS = ("machine", "person", "cannot_be_judged", "waits")
+COUNTS = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.booleans(), st.sampled_from(sorted(ROUTE_REASONS)), st.integers(1, 900)),
+    max_size=9,
+)
+OUTCOMES = st.sampled_from(["pass", "fail", "undecided", "unknown"])
+
+
+def final(decided_by: str, n: int, **more: Any) -> dict[str, Any]:
+    usual = {"settled_by": None, "scored": True, "route_reason": None, "unscored_reason": None}
+    return usual | {"decided_by": decided_by, "n": n} | more
+
+
+def gate(name: str, outcome: str, estimate: float | None = -0.3, **more: Any) -> dict[str, Any]:
+    row = {"gate": name, "slice": "all", "value_of": "all", "outcome": outcome, "estimate": estimate, "n": 64}
+    return row | {"low": 0.035, "high": 0.19} | more
+
+
+RULE = {"scope": "all", "target": 0.2, "confidence": 0.9, "threshold": 0.1, "n": 120}
+OFF = "more than 3 of 10 points off"
+
+
+def judged(*rows: dict[str, Any], gates: tuple[dict[str, Any], ...] = (), **rule: Any) -> Verdict:
+    return verdict(rows, [RULE | rule], gates, OFF)
+
+
+@given(COUNTS, OUTCOMES, OUTCOMES)
+def test_every_answer_is_counted_once_and_the_sentence_says_the_counts(
+    drawn: list[tuple[str, bool, str, int]], errors: str, second: str
+) -> None:
+    rows = [final(kind, n, scored=scored, route_reason=why) for kind, scored, why, n in drawn]
+    found = judged(*rows, gates=(gate("released_errors", errors), gate("degradation_qwk", second)))
+    waits = sum(found.waiting.values())
+    of = {kind: sum(n for one, _, _, n in drawn if one == kind) for kind in KINDS}
+    assert (found.released, waits) == (of["machine"], of["waits"])
+    assert found.by_people == of["person"] + of["cannot_be_judged"]
+    assert found.answers == found.released + waits + found.by_people
+    numbers = [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", found.sentence)]
+    assert set(numbers) <= {found.by_people, found.released, waits, found.released + waits}
+    assert [*found.waiting.values()] == sorted(found.waiting.values(), reverse=True)
+    # Scores go out, or are held back, and nothing else in the verdict says the opposite.
+    goes_out = re.search(r"Release (all|[\d,]+)\b", found.sentence) is not None
+    assert goes_out == (found.released > 0 and errors != "fail")
+    assert ("Hold all" in found.sentence) == (found.released > 0 and errors == "fail")
+    assert bool(found.promise) == (found.released > 0)
+    assert not re.search("release|only as a check", found.caution, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([final("machine", 120), final("waits", 280)], "Release 120 of 400 scores; people should grade the other 280."),
+        ([final("machine", 5)], "Release all 5 scores."),
+        ([final("waits", 400)], "Release none of the 400 scores: people should grade them all."),
+        ([final("waits", 9, scored=False)], "None of the 9 answers has a score: people should grade them all."),
+        ([final("person", 4)], "4 answers have people's scores."),
+        (
+            [final("person", 4), final("machine", 3), final("waits", 2)],
+            "4 answers have people's scores. Release 3 of 5 other scores; people should grade the other 2.",
+        ),
+        ([], "There was nothing to score."),
+    ],
+)
+def test_one_sentence_decides(rows: list[dict[str, Any]], said: str) -> None:
+    assert judged(*rows).sentence == said
+
+
+def test_the_promise_names_scale_risk_and_limit_together() -> None:
+    found = judged(final("machine", 120), gates=(gate("released_errors", "pass", 0.094),))
+    assert found.promise == (
+        "Promise: at most 20% of released scores are more than 3 of 10 points off (90% confidence, from 120 marked "
+        "answers). Of 64 held-out ones, 9.4% were (95% interval 3.5 to 19%)."
+    )
+    assert "No held-out answer tells" in judged(final("machine", 120)).promise
+    assert "for 1 of 2 questions" in verdict([final("machine", 1)], [RULE, RULE | {"threshold": None}], [], OFF).promise
+
+
+@pytest.mark.parametrize(
+    ("gates", "said"),
+    [
+        ([], ""),
+        ([gate("degradation_qwk", "undecided")], ""),
+        ([gate("degradation_exact", "fail")], "should."),
+        ([gate("machine_qwk", "fail"), gate("rubric", "fail", -0.1)], "and no better than a model of the words alone."),
+        ([gate("rubric", "undecided", -0.1, value_of="mean over items")], "no better than a model of the words alone."),
+        ([gate("rubric", "pass", 0.1)], ""),
+        ([gate("within_questions", "fail")], "Not shown to tell answers to one question apart"),
+        ([gate("degradation_qwk", "fail", slice="item", value_of="q1")], ""),
+    ],
+)
+def test_gates_bound_what_the_machine_is_good_for(gates: list[dict[str, Any]], said: str) -> None:
+    found = judged(final("machine", 1), gates=tuple(gates)).caution
+    assert said in found
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "scales", "said"),
+    [
+        (1, [(0, 10, 1)], "more than 1 of 10 points off"),
+        (2, [(0, 60, 0.5)] * 2, "more than 1 of 60 points off"),
+        (1, [(1, 6, 1)], "more than 1 of 5 points off"),
+        (1, [(0, 3, 1), (0, 60, 1)], "more than 1 step of the scale off"),
+        (0, [(0, 10, 1)], "not exactly the human score"),
+    ],
+)
+def test_a_distance_names_its_scale(tolerance: float, scales: list[Any], said: str) -> None:
+    assert wrong_words(tolerance, scales) == said
+
+
+def test_why_an_answer_waits_is_what_people_said_before_what_the_machine_found() -> None:
+    found = judged(
+        final("waits", 3, route_reason="risk"),
+        final("waits", 2, scored=False, route_reason="unscored", unscored_reason="no_reply"),
+        final("waits", 1, settled_by="open", route_reason="risk"),
+    )
+    assert [*found.waiting.values()] == [3, 2, 1]
+    assert "nothing yet: open" in found.waiting
