@@ -93,13 +93,15 @@ def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     ids = {arm_name: run.run_id for arm_name, run in runs.items()}
     simulated = any(one.simulated for one in arms.values())
     folder = warehouse.root / EXPERIMENTS / name
-    text, report = markdown(name, contrast, made, ids), folder / "report.html"
+    opening = [contrast] if contrast else []
+    listed = ["## Runs", "", *(f"- {arm}: `{run_id}`" for arm, run_id in ids.items())]
+    text, report = markdown(f"Experiment {name}", opening, made, listed), folder / "report.html"
     numbers = conform(Numbers, chain.from_iterable(map(records, made)))
     warehouse.write(folder / "numbers.parquet", as_parquet(numbers))
     warehouse.write(folder / "tables.md", text.encode())
     warehouse.write(report, page(name, contrast, made, ids, simulated).encode())
     leave_text(name, "experiment", text)
-    show_sentences([contrast] if contrast else [])
+    show_sentences(opening)
     show(made)
     print(f"tables: {warehouse.shown(folder)}\nreport: {warehouse.shown(report)}")
     return folder

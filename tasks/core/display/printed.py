@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -42,24 +43,25 @@ def show(tables: Sequence[Table]) -> None:
         console.print()
 
 
-def markdown(name: str, opening: str, tables: Sequence[Table], runs: Mapping[str, str]) -> str:
-    """The tables as a Markdown document, under the sentence that it opens with, where there is one."""
-    lines = [f"# Experiment {name}", "", *([_text(opening), ""] if opening else [])]
+def markdown(title: str, opening: Sequence[str], tables: Sequence[Table], ending: Sequence[str]) -> str:
+    """A document of tables: its title, the sentences that it opens with, and a list at its end. What would be markup is
+    text, but for the ending's."""
+    lines = [f"# {title}", "", *(f"{_text(sentence)}\n" for sentence in opening)]
     for table in tables:
         lines += [f"## {table.title}", "", _row(table.header), "|" + "---|" * len(table.header)]
         lines += [_row(tuple(map(str, row))) for row in table.rows]
         lines += ["", *(f"- {note}" for note in table.remarks), ""]
-    return "\n".join([*lines, "## Runs", "", *(f"- {arm}: `{run}`" for arm, run in runs.items()), ""])
+    return "\n".join([*lines, *ending, ""])
 
 
 def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(_text(cell) for cell in cells) + " |"
 
 
-def _text(cell: str) -> str:
-    """A cell on one line; what would be markup is text."""
-    line = say.visible(cell).replace("\n", " ").replace("\\", "\\\\").replace("|", "\\|")
-    return line.replace("<", "&lt;").replace("`", "\\`")
+def _text(text: str) -> str:
+    """A text on one line that Markdown shows as it stands: a name in it is no markup."""
+    line = say.visible(text).replace("\n", " ")
+    return re.sub(r"([\\`*_\[\]>|#])", r"\\\1", line).replace("<", "&lt;")
 
 
 def _line(text: str) -> str:

@@ -72,16 +72,18 @@ def _sentence(answers: int, by_people: int, released: int, waits: int, scored: i
     if not answers:
         return "There was nothing to score."
     start = f"{say.plural(by_people, 'answer has', 'answers have')} people's scores. " if by_people else ""
-    scores = say.plural(released + waits, "other score" if by_people else "score")
     if by_people == answers:
         return start.strip()
-    if not released:
-        none = f"Release none of the {scores}" if scored else f"None of the {say.plural(waits, 'answer')} has a score"
-        return f"{start}{none}: people should grade {'them all' if waits > 1 else 'it'}."
+    scores = say.plural(released + waits, "other score" if by_people else "score")
     if broken:
         return f"{start}Hold all {scores} back: of the {say.count(released)} that would go out, too many are wrong."
+    if not released:
+        them = "people should grade them all" if waits > 1 else "a person should grade it"
+        if not scored:
+            return f"{start}None of {say.plural(waits, 'answer')} has a score: {them}."
+        return f"{start}Release {f'none of {scores}' if waits > 1 else 'no score'}: {them}."
     if not waits:
-        return f"{start}Release all {scores}."
+        return f"{start}Release {f'all {scores}' if released > 1 else 'the one score'}."
     return f"{start}Release {say.count(released)} of {scores}; people should grade the other {say.count(waits)}."
 
 

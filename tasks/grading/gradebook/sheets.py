@@ -166,10 +166,10 @@ def about_sheet(book: Gradebook, wide: bool) -> GradeSheet:
     said = {"verdict": book.verdict.sentence, "promise": book.verdict.promise, "caution": book.verdict.caution}
     rows += [(name, words) for name, words in said.items() if words]
     for rule in book.promises:
-        where = "all questions" if rule["scope"] == "all" else f"question {rule['scope']}"
+        where = f"promise of {'all questions' if rule['scope'] == 'all' else rule['scope']}"
         if rule["threshold"] is None:
             rows.append((where, f"nothing is released by the machine: {rule['note'] or 'no promise can be kept'}"))
-        else:
+        elif book.verdict.released:
             rows.append((where, against_constant(rule)))
     marked = sum(answer.stands_as_marked for answer in book.answers)
     counts = {MARKED: marked} if marked else {}

@@ -227,13 +227,13 @@ def worst_item(figures: Figures) -> str:
 def _agreement_title(figures: Figures, items: Sequence[SliceComparison], ranking: Ranking) -> str:
     by_name = {rater.name: rater.agreement.value for rater in ranking.raters}
     machine, people = by_name.get(MACHINE), by_name.get(PEOPLE)
-    if machine is None:
-        return "How far the machine agrees with people is not known"
+    worst = worst_item(figures)
+    if worst or machine is None:
+        return worst or "How far the machine agrees with people is not known"
     start = f"The machine agrees with people at {say.number(machine)} ({ranking.measure})"
     if people is None:
         return f"{start}; how far people agree on the same answers is not known"
-    worst = worst_item(figures)
-    return worst or f"{start}, people with each other at {say.number(people)}"
+    return f"{start}, people with each other at {say.number(people)}"
 
 
 # Raters: severity on shared responses, or by the many-facet model where it is fitted.

@@ -173,11 +173,7 @@ def _calibration(figures: Figures, candidates: Rows, calibrations: Rows) -> list
     heads = ("Method, tried inside folds", "QWK", "QWK within items", "RMSE", "spread", "behind the standard", "n", "")
     marks = ["chosen" if row["chosen"] else "" for row in order]
     parts += long_list(Grid(heads, rows, "stack", marks=marks), "trials", "candidates", "more")
-    used: list[Fact] = []
-    for row in calibrations[:MOST]:
-        names = [say.visible(name) for name in row["features"]]
-        features = say.cut(", ".join(names), 200)
-        used.append((f"{_scope(row['scope'])}: {row['method']}", f"{row['reason']} (n = {row['n']:,}; {features})"))
+    used = [(f"{_scope(row['scope'])}: {row['method']}", row["reason"]) for row in calibrations[:MOST]]
     return [Fold("Calibration: what it changed, what was tried", [*parts, Facts(used)])]
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-
 from rubricflow.tasks.core.contracts.tables.evaluation import STAGES
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.table import Cell, Cells, Row, Rows, Table, as_records, count
+from rubricflow.tasks.core.display.table import Cell, Cells, Rows, Table, count
 from rubricflow.tasks.core.display.verdict import Verdict
 
 SHOWN = ("qwk", "qwk_item_mean", "icc", "mae", "within_1")
@@ -66,24 +63,3 @@ def figure_tables(metrics: Rows, gates: Rows) -> list[Table]:
         Table("agreement", title, ("slice", "metric", "who", "figure", "n"), rows),
         Table("gates", "Gates", heads, judged),
     ]
-
-
-def markdown(
-    run_id: str, warehouse: str, state: str, sentences: Sequence[str], tables: Sequence[Table], facts: Row
-) -> str:
-    """The summary as Markdown: what came of the run, how to see the report, all figures and facts. warehouse: its
-    folder."""
-    lines = [f"# {state}", "", *(f"{_escaped(sentence)}\n" for sentence in sentences)]
-    lines += [f"The whole report: `rubricflow report {run_id} --warehouse {warehouse} --serve`", ""]
-    for table in tables:
-        lines += [f"## {table.title}", "", f"| {' | '.join(table.header)} |", "|" + "---|" * len(table.header)]
-        for record in as_records(table):
-            cells = [_escaped(cell) for cell in record.values()]
-            lines.append(f"| {' | '.join(cells)} |")
-        lines.append("")
-    return "\n".join([*lines, *(f"- {name}: `{value}`" for name, value in facts.items())])
-
-
-def _escaped(text: str) -> str:
-    """A text that Markdown shows as it stands: a name in it is no markup."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", text)

@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.printed import show, show_sentences
+from rubricflow.tasks.core.display.printed import markdown, show, show_sentences
 from rubricflow.tasks.core.display.reasons import needs_of
 from rubricflow.tasks.core.display.table import as_records
 from rubricflow.tasks.core.monitor.artifacts import announce, leave_table, leave_text
@@ -29,7 +29,7 @@ from rubricflow.tasks.core.store.recorded import feedback_pages, read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.report.answers import FIRST_ANSWERS
 from rubricflow.tasks.grading.report.counts import QUERIES, counts
-from rubricflow.tasks.grading.report.summary import figure_tables, markdown, next_step, state
+from rubricflow.tasks.grading.report.summary import figure_tables, next_step, state
 from rubricflow.tasks.grading.report.view import Tables, View, needs_texts, nothing_scored, view
 
 _SHOWN = (
@@ -67,9 +67,9 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
     aside = [f"The judge's {shown.sources}."] if shown.sources else []
     aside += [shown.ranking.sentence, shown.ranking.doubles] if shown.ranking.sentence else []
     told = [*sentences, *filter(None, aside)]
-    leave_text(
-        run.run_id, "summary", markdown(run.run_id, shlex.quote(run.warehouse.place), found, told, tables, facts)
-    )
+    command_line = f"rubricflow report {run.run_id} --warehouse {shlex.quote(run.warehouse.place)} --serve"
+    listed = [f"The whole report: `{command_line}`", "", *(f"- {name}: `{value}`" for name, value in facts.items())]
+    leave_text(run.run_id, "summary", markdown(found, told, tables, listed))
     if missed := [gate["gate"] for gate in gates if gate["outcome"] == "fail"]:
         announce("rubricflow.gate.missed", run.run_id, missed=len(missed), gates=list(dict.fromkeys(missed)))
     if verbose:

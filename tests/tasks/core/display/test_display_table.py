@@ -57,7 +57,7 @@ def test_a_cell_as_text(cell: Cell, text: str) -> None:
 
 
 def test_names_are_cells_in_markdown() -> None:
-    lines = markdown("e", "", [TABLE], {}).splitlines()
+    lines = markdown("e", [], [TABLE], []).splitlines()
     (row,) = (line for line in lines if "onerror" in line and line.startswith("|"))
     assert "<img" not in row
     assert row.replace("\\|", "").count("|") == 3

@@ -62,6 +62,7 @@ def test_a_student_reads_score_what_counted_and_what_was_missing(tmp_path: Path)
     page = only_page(book_of(tmp_path, answer("a1", levels=levels)))
     assert '<mark class="got">Water leaves<b>1</b></mark>. Osmosis.' in page
     text = words(page)
+    assert "This score follows from the points listed here." in text
     assert "2 of 4 points" in text
     assert text.index("What counted") < text.index("Water leaves the cells") < text.index("What was missing")
     assert text.index("What was missing") < text.index("Names osmosis")
@@ -95,13 +96,14 @@ def test_a_score_that_a_person_gave_keeps_the_criteria_and_says_where_it_parts_f
     assert {words for words in (HELD, LACKS, PARTED) if words in text} == set(shown)
 
 
-def test_a_score_that_nobody_explained_stands_alone(tmp_path: Path) -> None:
+def test_a_score_that_no_point_explains_says_that_it_was_given_as_a_whole(tmp_path: Path) -> None:
     run = graded_run(tmp_path, [answer("a1", levels={}), answer("a2", "q2", levels={"P1": (None, "")})])
     row = {"score": 3.0, "settled_by": "marked", "levels": {}, "history": [], "marks": {"anna": 3.0}}
     run.commit("settle", "all", {SettledScores: [row | {"response_id": name} for name in ("a1", "a2")]})
     text = words(only_page(read_gradebook(run)))
     assert text.count("3 of 4 points") == 2
     assert "What" not in text
+    assert "the answer as a whole" in text
     assert "make" not in text
 
 

@@ -29,7 +29,6 @@ from rubricflow.tasks.grading.gradebook.sheets import (
     answer_sheet,
     as_csv,
     as_workbook,
-    promise_words,
     student_sheet,
     totals,
 )
@@ -156,22 +155,22 @@ def test_the_second_page_says_run_promise_and_columns(tmp_path: Path) -> None:
     book = book_of(tmp_path, answer("a1"), rules=[rule])
     about = dict(about_sheet(book, wide=False).rows)
     assert (about["run"], about["graded on"], about["graded by"]) == ("class-0123456789", "2026-11-20", "m")
-    assert "at most 5% are more than 1 step from a person's score" in str(about["promise"])
-    assert all(share in str(about["promise"]) for share in ("40%", "30%", "50%", "60%"))
+    assert about["verdict"] == "Release the one score."
+    assert "at most 5% of released scores are more than 1 of 4 points off" in str(about["promise"])
+    assert all(share in str(about["promise of all questions"]) for share in ("40%", "30%", "50%", "60%"))
     assert {f"column {name}" for name in answer_sheet(book, True).header} - {"column student_name"} <= about.keys()
 
 
-def test_where_nothing_is_released_the_promise_says_why() -> None:
-    rule = {"scope": "q1", "threshold": None, "note": "too few labels"}
-    assert promise_words(rule, 0) == "Question q1: nothing is released by the machine: too few labels"
-
-
-def test_a_threshold_that_no_answer_meets_promises_nothing() -> None:
-    rule = {"scope": "all", "tolerance": 1.0, "target": 0.05, "confidence": 0.9, "n": 120, "threshold": 0.04}
+@pytest.mark.parametrize("threshold", [None, 0.04])
+def test_where_nothing_is_released_nothing_is_promised(tmp_path: Path, threshold: float | None) -> None:
+    rule = {"scope": "q1", "tolerance": 1.0, "target": 0.05, "confidence": 0.9, "n": 120, "threshold": threshold}
+    rule |= {"note": None if threshold else "too few labels", "released": 0, "wrong": 0, "worth": 0.0, "levels": []}
     rule |= {"constant": 0.4, "constant_released": 0.3, "exact": 0.5, "exact_released": 0.6}
-    assert "promise" not in promise_words(rule, 0)
-    assert "nothing is released by the machine" in promise_words(rule, 0)
-    assert "at most 5%" in promise_words(rule, 1)
+    about = dict(about_sheet(book_of(tmp_path, answer("a1", route="review"), rules=[rule]), wide=False).rows)
+    assert about["verdict"] == "Release no score: a person should grade it."
+    assert "promise" not in about
+    said = None if threshold else "nothing is released by the machine: too few labels"
+    assert about.get("promise of q1") == said
 
 
 def test_a_workbook_is_read_back_as_it_was_written(two_students: Gradebook) -> None:
@@ -247,7 +246,8 @@ def test_moodle_gets_a_total_a_student_and_nobody_who_waits(tmp_path: Path) -> N
         4,
     )
     assert (cyd["Email address"], cyd["Grade"]) == ("cyd@school.example", 0)
-    assert first["Feedback comments"] == "<p>q1: 2 of 4<br>Counted: Water leaves the cells</p>"
+    how = "This score follows from the points listed here."
+    assert first["Feedback comments"] == f"<p>q1: 2 of 4<br>{how}<br>Counted: Water leaves the cells</p>"
     assert any("1 student left out" in remark for remark in remarks)
 
 

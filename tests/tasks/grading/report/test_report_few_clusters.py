@@ -64,7 +64,7 @@ def of_experiment(clusters: int) -> str:
 
 
 def of_markdown(clusters: int) -> str:
-    return markdown("e", "", experiment(clusters), {})
+    return markdown("e", [], experiment(clusters), [])
 
 
 REPORTS = [of_run, of_annotation, of_policies, of_graders, of_rewards, of_experiment, of_markdown]

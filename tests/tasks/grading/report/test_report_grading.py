@@ -179,7 +179,7 @@ def test_a_promise_for_the_set_names_the_questions_that_it_does_not_hold_for(run
     assert above_promise([errors_of("q9", 0.0, 0.0, n=0)]) == []
     found = view(replace(run, verdicts=conform(Verdicts, [*gates(), *HIDDEN])), STUDY, MANIFEST)
     assert said in plain(Seen(page(found.page)).text)
-    (table,) = [grid for grid in grids(section(found, "use")) if grid.header[0] == "Question"]
+    (table,) = [grid for grid in grids(section(found, "use")) if grid.header[:1] == ("Question",)]
     assert [plain(str(line[0])) for line in table.rows] == ["q2", "q3", "q4"]
 
 
@@ -274,7 +274,7 @@ def test_quotes_that_fail_are_struck_through_with_the_reason(run: Tables, shown:
 
 def test_groups_that_are_too_small_are_not_shown() -> None:
     shown = view(made_run(items=1, each=120), STUDY, MANIFEST)
-    (groups,) = [grid for grid in grids(section(shown, "errors")) if "language" in str(grid.header[0])]
+    (groups,) = [grid for grid in grids(section(shown, "errors")) if "language" in str(grid.header[:1])]
     states = {row[3].text: int(row[0].remark) for row in groups.rows}
     assert set(states) == {"undecided", "too few"}
     assert states["too few"] < 30 <= states["undecided"]
@@ -315,8 +315,8 @@ def test_replayed_replies_name_their_source(run: Tables, shown: View) -> None:
     [
         ({"raters": ()}, "no held-out response has a human score"),
         ({"raters": ("anna",)}, "a second one on the same responses would show how far people agree"),
-        ({"scored": False}, "None of the 90 answers has a score"),
-        ({"releases": False}, "Release none of the 90 scores: people should grade them all."),
+        ({"scored": False}, "None of 90 answers has a score"),
+        ({"releases": False}, "Release none of 90 scores: people should grade them all."),
         ({"author": False, "group": ()}, "the study names no group"),
         ({"items": 0, "raters": ()}, "There was nothing to score"),
         ({"scales": (Scale(min=0, max=3), Scale(min=0, max=60, step=0.5))}, "step of the scale off"),
@@ -347,7 +347,7 @@ def test_a_run_without_metrics_shows_no_number_in_their_place(run: Tables) -> No
 
 def test_long_lists_are_folded_and_the_page_stays_small() -> None:
     found = view(made_run(items=80, each=30, raters=("anna", "ben", "carla", "dora")), STUDY, MANIFEST)
-    first, folded, *_ = [grid for grid in grids(section(found, "agreement")) if grid.header[0] == "Question"]
+    first, folded, *_ = [grid for grid in grids(section(found, "agreement")) if grid.header[:1] == ("Question",)]
     assert (len(first.rows), len(folded.rows)) == (12, 48)
     assert "20 more rows in the table <code>metrics</code>." in texts(section(found, "agreement"))
     assert len(page(found.page).encode()) < 700_000

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.display.printed import show_sentences
+from rubricflow.tasks.core.display.printed import markdown, show_sentences
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.display.verdict import Verdict
-from rubricflow.tasks.grading.report.summary import figure_tables, markdown, next_step, state
+from rubricflow.tasks.grading.report.summary import figure_tables, next_step, state
 
 
 def found(released: int, waiting: int, by_people: int = 0) -> Verdict:
@@ -108,8 +108,8 @@ def test_gates_stand_with_slice_bounds_and_what_to_do() -> None:
 
 def test_the_artifact_opens_with_the_verdict_and_no_name_is_markup() -> None:
     table = Table("t", "Agreement", ("slice",), [("item [red]x|y*",)])
-    text = markdown("run-1", "house", "3 of 4 released", ["*a* <b>", "[c](d)"], [table], {"run": "run-1"})
+    text = markdown("3 of 4 released", ["*a* <b>", "[c](d)"], [table], ["- run: `run-1`"])
     assert text.startswith("# 3 of 4 released\n")
-    assert "rubricflow report run-1 --warehouse house --serve" in text
-    for escaped in ("\\*a\\* \\<b\\>", "\\[c\\](d)", "| item \\[red\\]x\\|y\\* |"):
+    assert text.endswith("- run: `run-1`\n")
+    for escaped in ("\\*a\\* &lt;b\\>", "\\[c\\](d)", "| item \\[red\\]x\\|y\\* |"):
         assert escaped in text

@@ -33,7 +33,7 @@ class Tags(HTMLParser):
 def test_every_title_says_that_the_rater_is_simulated() -> None:
     found = labelled(TABLE)
     assert all("simulated" in title for title in (found.title, *(figure.title for figure in found.figures)))
-    assert "simulated" in markdown("e", "", [found], {})
+    assert "simulated" in markdown("e", [], [found], [])
     assert page("e", "", [found], {}, True).count("simulated") >= 4
 
 
@@ -47,4 +47,4 @@ def test_names_are_text_on_the_page() -> None:
 def test_a_page_opens_with_its_contrast() -> None:
     html = page("e", "A agrees better <with> people than B.", [TABLE], {}, False)
     assert html.index("A agrees better &lt;with&gt; people than B.") < html.index("Table 1")
-    assert markdown("e", "A agrees better <with> people than B.", [TABLE], {}).splitlines()[2].startswith("A agrees")
+    assert markdown("e", ["A agrees better <with> people than B."], [TABLE], []).splitlines()[2].startswith("A agrees")
