@@ -91,7 +91,7 @@ def write_compared(
     return shown.title, path
 
 
-def shown_answer(row: Row, question: str, text: str) -> dict[str, str]:
+def shown_answer(row: Mapping[Any, Any], question: str, text: str) -> dict[str, str]:
     """An answer with both scores, as text to show; people's is '' where there is none."""
     return {
         "response": say.name(row["response_id"]),

@@ -211,7 +211,11 @@ def _compared_rows(rows: Sequence[SliceComparison], has_words: bool) -> list[For
 
 
 def _compared_table(rows: Sequence[ForestRow], on: Axis, first: str, has_words: bool) -> list[Part]:
-    heads = [Named("machine", "m key"), Named("people", "h key"), *(["words alone"] if has_words else [])]
+    heads: list[str | Named] = [
+        Named("machine", "m key"),
+        Named("people", "h key"),
+        *(["words alone"] if has_words else []),
+    ]
     return long_list(forest(first, heads, rows, on), "rows", "metrics", "more, the smaller gaps")
 
 

@@ -56,9 +56,9 @@ def use_section(
     above = above_promise(gates)
     if above:
         shown = [(say.name(row["value_of"]), row["n"], Figure(_estimate(row), "share")) for row in above[:MOST]]
-        table = Grid(("Question", "released held-out scores", "wrong, 95% interval"), shown, "tight narrow")
+        listed = Grid(("Question", "released held-out scores", "wrong, 95% interval"), shown, "tight narrow")
         words = "Questions above the promise, or with too few checked scores to be sure of it"
-        release.append(Fold(words, [table, *left_out(above, "questions", "verdicts")]))
+        release.append(Fold(words, [listed, *left_out(above, "questions", "verdicts")]))
     if covered:
         lines = [(say.rate(share), Named(say.share(rate))) for share, rate in covered]
         release.append(Grid(("released, surest first", f"of these {wrong}"), lines, "tight narrow"))
