@@ -56,7 +56,8 @@ def forest(
     for row in rows:
         name = Named(row.name, say.count(row.n)) if row.n else row.name
         lines.append((name, forest_row(row.dots, on, band), *row.cells))
-    ticks = draw.svg(16, [draw.text(on.x(tick), 12, on.written(tick), "") for tick in on.ticks])
+    label = f"The axis of the plots below, from {on.written(on.low)} to {on.written(on.high)}"
+    ticks = draw.svg(16, [draw.text(on.x(tick), 12, on.written(tick), "") for tick in on.ticks], label)
     return Grid((first, ticks, *heads), lines, "forest", marks=["flag" if row.flagged else "" for row in rows])
 
 
