@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Release
+from rubricflow.tasks.core.contracts.tables.calibration import ReleaseRules
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 from rubricflow.tasks.core.contracts.tables.evaluation import RATER_FLAGS, RaterEffects
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Prices
@@ -45,8 +46,8 @@ def rules_of(drawn: list[list[tuple[float, bool]]], release: Release) -> list[di
         scope = "all" if len(drawn) == 1 else f"q{number}"
         half = np.arange(len(labels)) % 2 == 0
         rated = ReleaseCandidates(risk, wrong, who, risk, half, np.full(len(risk), 0.5), half)
-        rows.append(_promise(scope, rated, [], release, UNLIKELY, None, len(risk))._asdict())
-    return rows
+        rows.append(_promise(scope, rated, [], release, UNLIKELY, None, len(risk)))
+    return conform(ReleaseRules, rows).to_pylist()
 
 
 @given(st.lists(RISKS, min_size=1, max_size=4), st.sampled_from([0.05, 0.1, 0.2]), st.integers(1, 500))
