@@ -22,8 +22,6 @@ STARTS: dict[Arm, Arm] = {
 """Arms of RL → the arm that they are initialised from."""
 TUNED: tuple[Arm, ...] = ("int_sft", "edit_sft", "no_signals", "no_checklist", "no_locality")
 """Arms of supervised fine-tuning, all on base."""
-GRID: tuple[Arm, ...] = ("base", "grpo", "edit_rl_on_base", "edit_sft", "grpo_on_edit_sft", "edit_rl")
-"""Table 3."""
 
 
 class FineTuning(Frozen):

@@ -1,8 +1,7 @@
 """The report of trained arms: Edit's tables come in, one HTML page and a summary go out.
 
-- figures: arms over seeds, and which differences are more than chance
+- figures: arms over seeds, which differences are more than chance, and whether marks follow edited schemes
 - cases: wrong rollouts step by step, and what became of them
-- charts: beliefs, phases and learning curves as SVG
-- view: the page's sections, rule faithfulness at the end
+- view: the page's sections and learning curves
 - task: the stage entry point
 """

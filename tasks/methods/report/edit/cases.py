@@ -1,9 +1,9 @@
-"""Wrong rollouts, step by step: what the policy believed, what selection did with each step, and what mended it."""
+"""From rollouts to a training pool: wrong rollouts step by step with what the policy believed and what mended them, how
+many rollouts each phase lets through, and what steps rest on."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,28 +12,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.settings.edit import TUNED
-from rubricflow.tasks.core.contracts.tables.edit import ARMS, FATES, Arm
+from rubricflow.tasks.core.contracts.tables.edit import ARMS, FATES
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
+from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_chart, line_chart
 from rubricflow.tasks.core.display.section import Drawing
-from rubricflow.tasks.core.display.table import Cell, Cells, Row, Table, count, number
-from rubricflow.tasks.methods.report.edit.charts import Belief, Quantiles, beliefs, boxes, funnel
+from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Row, Table, count, number
 from rubricflow.tasks.methods.report.edit.figures import EditView, Key
 
 ROLLOUT = ["seed", "response_id", "sample"]
 HARMFUL = ("not_top_k", "grounded", "chosen")
-SIGNALS = {"grounding_scheme": "Scheme: G^ρ", "grounding_answer": "Answer: G^a", "prefix_residual": "Prefix: G̃^p"}
-QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+SIGNALS = {"grounding_scheme": "scheme G^ρ", "grounding_answer": "answer G^a", "prefix_residual": "prefix G̃^p"}
 ORIGINS = ("repaired", "intervention", "natural")
-LOCALISED: tuple[Arm, ...] = ("edit_sft", "no_signals", "int_sft")
+LOCALISED = ("edit_sft", "no_signals", "int_sft")
 """Arms that choose steps in ways of their own."""
 BINS = 10
 REASONS = 6
 """Reasons of refusal that are named at most."""
 REPLY = 300
 """Characters of a refused reply that are shown at most."""
-
-
 MENDED, LOST = 3, 1
 """Rollouts shown: of those that were mended, and of those whose revision came to nothing."""
 STEPS, LENGTH = 40, 600
@@ -44,108 +40,96 @@ class RevisedCase(NamedTuple):
     """A wrong rollout with its revision."""
 
     rollout: Row
+    text: str
     steps: list[Row]
     """Boundaries 0…T."""
     revision: Row
     mended: list[Row]
     """Boundaries of the mended rollout; empty where there is none."""
 
+    @property
+    def title(self) -> str:
+        """Which rollout it is, and how its revision fared."""
+        gold, marks = self.rollout["gold"], self.revision["marks"]
+        reached = sum(mark == gold for mark in marks)
+        rollout = f"{say.name(self.rollout['response_id'])}, rollout {self.rollout['sample']}"
+        outcome = f"{reached} of {say.plural(len(marks), 'continuation')} of the revision reach it"
+        return f"{rollout}, seed {self.rollout['seed']}: {self.stated}, gold {gold}, {outcome}"
+
+    @property
+    def stated(self) -> str:
+        """The mark that it states."""
+        return "no mark" if self.rollout["mark"] is None else f"mark {self.rollout['mark']}"
+
 
 def needs_texts(revisions: pa.Table) -> list[Key]:
-    """The rollouts whose text the page shows: those of Edit-SFT's first seed that were mended, and one that was not,
-    each by its best revision that was kept, else taken."""
-    order = [(name, "ascending") for name in ("seed", "response_id", "sample", "rank")]
-    rows = revisions.filter(pc.equal(revisions["arm"], "edit_sft")).sort_by(order).to_pylist()
-    keys = dict.fromkeys(_key(row) for row in rows if row["sub_steps"])
-    mended_keys = {_key(row) for row in rows if row["kept"]}
-    mended = [key for key in keys if key in mended_keys]
-    lost = [key for key in keys if key not in mended_keys]
-    return [*mended[:MENDED], *lost[:LOST]]
+    """The rollouts whose text the page shows: those of Edit-SFT that were mended, and one that was not, of those with a
+    revision that was taken."""
+    rows = revisions.filter(pc.field("arm") == "edit_sft").to_pandas()
+    taken = rows[rows["sub_steps"].str.len() > 0].groupby(ROLLOUT)["kept"].any()
+    return [*taken[taken].index[:MENDED], *taken[~taken].index[:LOST]]
 
 
-def drawings(view: EditView) -> Iterator[Drawing]:
-    """The belief along each rollout shown, and along what it was mended to."""
-    for case in _cases(view):
-        row = case.rollout
-        stated = "no mark" if row["mark"] is None else f"mark {row['mark']}"
-        label = f"as written: {stated}"
-        mended = Belief("mended", tuple(step["expected"] for step in case.mended)) if case.mended else None
-        written = Belief(label, tuple(step["expected"] for step in case.steps))
-        chosen = [step["step"] for step in case.steps if step["fate"] == "chosen"]
-        title = f"{_rollout_title(row)}: {stated}, gold {row['gold']}, {_outcome(case)}"
-        yield Drawing(title, beliefs(title, written, mended, row["gold"], row["top"], chosen))
+def revised_cases(view: EditView) -> Iterator[RevisedCase]:
+    """The rollouts shown, each with its best revision that was kept, else taken."""
+    for key in needs_texts(view.revisions):
+        seed, response, sample = key
+        own = (pc.field("seed") == seed) & (pc.field("response_id") == response) & (pc.field("sample") == sample)
+        base, edit_sft = pc.field("arm") == "base", pc.field("arm") == "edit_sft"
+        rollouts = view.rollouts.filter(own & base & (pc.field("part") == "train")).to_pylist()
+        steps = view.steps.filter(own & base).sort_by("step").to_pylist()
+        if rollouts and steps and key in view.texts:
+            revisions = view.revisions.filter(own & edit_sft).sort_by("rank").to_pylist()
+            taken = [revision for revision in revisions if revision["sub_steps"]]
+            best = next((revision for revision in taken if revision["kept"]), taken[0])
+            mended = view.steps.filter(own & edit_sft).sort_by("step").to_pylist()
+            yield RevisedCase(rollouts[0], view.texts[key], steps, best, mended)
 
 
-def tables(view: EditView) -> Iterator[Table]:
-    """The steps of each rollout shown."""
-    header = ("Step", "expected mark", "Δε", "scheme G", "answer G", "prefix G̃", "selection")
-    for index, case in enumerate(_cases(view)):
-        text = view.texts[_key(case.rollout)]
-        rows = list[Cells]()
-        for step in case.steps[1 : STEPS + 1]:
-            rows += _rows(step, text, case.revision)
-        unshown = len(case.steps) - 1 - STEPS
-        notes = (f"{say.plural(unshown, 'more step')} in the table `steps`.",) if unshown > 0 else ()
-        yield Table(f"case-{index}", f"{_rollout_title(case.rollout)}, {_outcome(case)}", header, rows, notes)
+def belief_chart(case: RevisedCase) -> Drawing:
+    """The expected mark along a rollout and along what it was mended to, with the gold mark as a level line."""
+    gold, top = float(case.rollout["gold"]), float(case.rollout["top"])
+    written, mended = (
+        tuple(ChartPoint(float(step["step"]), step["expected"]) for step in steps)
+        for steps in (case.steps, case.mended)
+    )
+    level = ChartPoint(0.0, gold), ChartPoint(max(len(written) - 1.0, 1.0), gold)
+    lines = [ChartLine(f"as written: {case.stated}", written), ChartLine("gold", level)]
+    if mended:
+        lines.append(ChartLine("mended", mended))
+    return Drawing(case.title, line_chart(case.title, lines, "steps read", "expected mark", within=(0.0, top)))
 
 
-def _cases(view: EditView) -> Iterator[RevisedCase]:
-    keys = needs_texts(view.revisions)
-    names = pa.array([key[1] for key in keys], pa.string())
-
-    def of_shown(table: pa.Table) -> list[Row]:
-        return [row for row in table.filter(pc.is_in(table["response_id"], names)).to_pylist() if _key(row) in keys]
-
-    steps = sorted(of_shown(view.steps), key=lambda row: row["step"])
-    revisions = [row for row in of_shown(view.revisions) if row["arm"] == "edit_sft" and row["sub_steps"]]
-    rollouts = {_key(row): row for row in of_shown(view.rollouts) if (row["arm"], row["part"]) == ("base", "train")}
-    for key in keys:
-        boundaries = [row for row in steps if (_key(row), row["arm"]) == (key, "base")]
-        mended = [row for row in steps if (_key(row), row["arm"]) == (key, "edit_sft")]
-        if key in rollouts and key in view.texts and boundaries:
-            of_rollout = [row for row in revisions if _key(row) == key]
-            best = min(of_rollout, key=lambda row: (not row["kept"], row["rank"]))
-            yield RevisedCase(rollouts[key], boundaries, best, mended)
-
-
-def _rows(step: Row, text: str, revision: Row) -> Iterator[Cells]:
-    """A step, and below it what replaced it."""
-    values = ("expected", "change", "grounding_scheme", "grounding_answer", "prefix_residual")
-    fate = FATES.get(step["fate"], "not looked at")
-    words = _shown(text[step["start"] : step["end"]])
-    yield f"{step['step']}. {words}", *(Cell(step[name], digits=2) for name in values), fate
-    if step["step"] == revision["step"]:
-        for sub in revision["sub_steps"]:
-            yield f"→ {_shown(sub)}", *(Cell(None) for _ in values), "in its place"
-
-
-def _outcome(case: RevisedCase) -> str:
-    reached = sum(mark == case.rollout["gold"] for mark in case.revision["marks"])
-    return f"{reached} of {say.plural(len(case.revision['marks']), 'continuation')} of the revision reach it"
-
-
-def _rollout_title(row: Row) -> str:
-    return f"{say.name(row['response_id'])}, rollout {row['sample']}, seed {row['seed']}"
+def step_table(case: RevisedCase) -> Table:
+    """The steps of a rollout, and below the one that was revised what took its place."""
+    columns = ("expected", "change", *SIGNALS)
+    rows = list[Cells]()
+    for step in case.steps[1 : STEPS + 1]:
+        values = [Cell(step[name], digits=2) for name in columns]
+        text = _shown(case.text[step["start"] : step["end"]])
+        rows.append((f"{step['step']}. {text}", *values, FATES.get(step["fate"], "not looked at")))
+        if step["step"] == case.revision["step"]:
+            nothing = [Cell(None)] * len(columns)
+            rows += [(f"→ {_shown(sub)}", *nothing, "in its place") for sub in case.revision["sub_steps"]]
+    unshown = len(case.steps) - 1 - STEPS
+    notes = (f"{say.plural(unshown, 'more step')} in the table `steps`.",) if unshown > 0 else ()
+    header = ("Step", "expected mark", "Δε", *SIGNALS.values(), "selection")
+    name = f"case-{case.rollout['seed']}-{case.rollout['response_id']}-{case.rollout['sample']}"
+    return Table(name, case.title, header, rows, notes)
 
 
 def _shown(text: str) -> str:
     return say.cut(say.visible(text), LENGTH)
 
 
-def _key(row: Row) -> Key:
-    return row["seed"], row["response_id"], row["sample"]
-
-
-# From rollouts to a training pool: how many each phase lets through, which steps it chooses and what they rest on.
-
-
 def phases(view: EditView) -> dict[str, int]:
     """Rollouts that each phase of Edit-SFT leaves, of all seeds; empty where none were sampled."""
-    sampled = _sampled(view.rollouts)
-    if not len(sampled):
+    of_base = pc.field("arm") == "base"
+    sampled = view.rollouts.filter(of_base & (pc.field("part") == "train")).to_pandas()
+    if sampled.empty:
         return {}
-    steps = view.steps.filter(pc.equal(view.steps["arm"], "base")).select([*ROLLOUT, "fate"]).to_pandas()
-    revisions = _revisions(view.revisions, "edit_sft")
+    steps = view.steps.filter(of_base).select([*ROLLOUT, "fate"]).to_pandas()
+    revisions = view.revisions.filter(pc.field("arm") == "edit_sft").to_pandas()
     return {
         "sampled": len(sampled),
         "wrong": int((sampled["mark"] != sampled["gold"]).sum()),
@@ -156,139 +140,116 @@ def phases(view: EditView) -> dict[str, int]:
     }
 
 
-def takeaway(view: EditView) -> str:
-    """How many wrong rollouts became demonstrations."""
-    rollouts = phases(view)
-    if not rollouts.get("wrong"):
+def takeaway(left: dict[str, int]) -> str:
+    """How many wrong rollouts became demonstrations. left: see `phases`."""
+    if not left.get("wrong"):
         return "No wrong rollouts"
-    mended = rollouts["a continuation is right"]
-    share = say.share(mended / rollouts["wrong"])
-    return f"{say.count(mended)} of {say.plural(rollouts['wrong'], 'wrong rollout')} were mended ({share})"
+    mended = left["a continuation is right"]
+    share = say.share(mended / left["wrong"])
+    return f"{say.count(mended)} of {say.plural(left['wrong'], 'wrong rollout')} were mended ({share})"
 
 
-def phase_drawings(view: EditView) -> Iterator[Drawing]:
-    """The phases as bars."""
-    if rollouts := phases(view):
-        yield Drawing("Rollouts left after each phase, all seeds", funnel("Rollouts left after each phase", rollouts))
+def selection_drawings(view: EditView, left: dict[str, int]) -> Iterator[Drawing]:
+    """The phases as bars; and where in their rollouts the steps lie that are to be replaced, by internal signals and as
+    the policy itself names them (Figure 4)."""
+    if left:
+        title = "Rollouts left after each phase, all seeds"
+        bars = [Bar(phase, float(rollouts), shown=say.count(rollouts)) for phase, rollouts in left.items()]
+        yield Drawing(title, bar_chart(Panel(title, bars)))
+    series = []
+    for arm, revisions in _by_arm(view.revisions, LOCALISED):
+        replaced = revisions.dropna(subset=["step"]).drop_duplicates([*ROLLOUT, "step"])
+        if len(replaced):
+            # tenth i holds i/10 < k/T ≤ (i + 1)/10
+            tenths = (replaced["step"].astype(int) * BINS - 1) // replaced["steps"]
+            shares = np.bincount(tenths, minlength=BINS) / len(replaced)
+            points = [ChartPoint(float(tenth), float(share)) for tenth, share in enumerate(shares)]
+            series.append(ChartLine(arm, tuple(points)))
+    if series:
+        title = "Steps to be replaced, by place in the rollout"
+        ticks = {float(tenth): f"{(tenth + 1) / BINS:g}" for tenth in range(BINS)}
+        yield Drawing(title, line_chart(title, series, "k/T up to", "share of the steps", ticks, within=[0.0]))
 
 
-def fate_table(view: EditView) -> Table:
+def fate_table(steps: pa.Table) -> Table:
     """What selection did with the steps of wrong rollouts."""
-    counts = Counter(fate for fate in view.steps["fate"].to_pylist() if fate)
-    rows = [(words, count(counts[fate])) for fate, words in FATES.items() if counts[fate]]
+    counts = steps["fate"].to_pandas().value_counts()
+    rows = [(words, count(int(counts[fate]))) for fate, words in FATES.items() if fate in counts]
     return Table("fates", "Steps of wrong rollouts", ("What selection did", "steps"), rows)
 
 
-def revision_table(view: EditView) -> Table:
+def revision_table(revisions: pa.Table) -> Table:
     """What became of the revisions of every arm that has its own."""
-    rows = []
-    for arm in TUNED:
-        revisions = _revisions(view.revisions, arm)
-        if len(revisions):
-            accepted, used = revisions[revisions["sub_steps"].str.len() > 0], revisions[revisions["kept"]]
-            sizes = count(_rollouts(revisions)), count(len(revisions)), count(len(accepted)), count(len(used))
-            used_share = Cell(len(used) / len(revisions), digits=2)
-            rows.append((ARMS[arm], *sizes, used_share, count(_rollouts(used))))
+    rows = list[Cells]()
+    for arm, own in _by_arm(revisions, TUNED):
+        kept, taken = own[own["kept"]], own["sub_steps"].str.len() > 0
+        numbers = (_rollouts(own), len(own), int(taken.sum()), len(kept))
+        rows.append((arm, *map(count, numbers), Cell(len(kept) / len(own), digits=2), count(_rollouts(kept))))
     header = ("Arm", "rollouts", "revisions", "taken", "kept", "kept share", "rollouts mended")
     return Table("revisions", "Revisions, all seeds", header, rows)
 
 
-def refusal_notes(view: EditView) -> Iterator[str]:
+def refusal_notes(revisions: pa.Table) -> Iterator[str]:
     """Why revisions were refused, the commonest reasons first, and one reply that was refused for the commonest."""
-    for arm in TUNED:
-        rows = _revisions(view.revisions, arm).dropna(subset=["refused"])
-        if reasons := Counter(rows["refused"]).most_common(REASONS):
-            named = ", ".join(f"{say.visible(say.worded(reason))} ({say.count(many)})" for reason, many in reasons)
-            yield f"{ARMS[arm]}, refused: {named}{_reply(rows, reasons[0][0])}"
+    for arm, own in _by_arm(revisions, TUNED):
+        reasons = own["refused"].value_counts()[:REASONS]
+        if len(reasons):
+            named = [f"{say.visible(say.worded(str(reason)))} ({say.count(many)})" for reason, many in reasons.items()]
+            note = f"{arm}, refused: {', '.join(named)}"
+            replies = own.loc[own["refused"] == reasons.index[0], "reply"].dropna()
+            if len(replies):
+                reply = say.cut(" ".join(say.visible(replies.iloc[0]).split()), REPLY)
+                note += f". A reply that was refused for the first of these: “{reply}”"
+            yield note
 
 
-def _reply(rows: pd.DataFrame, reason: str) -> str:
-    """The first reply that was refused for a reason, as the end of a sentence; nothing where none was kept."""
-    replies = rows.loc[rows["refused"] == reason, "reply"].dropna()
-    if not len(replies):
-        return ""
-    line = " ".join(say.visible(str(replies.iloc[0])).split())
-    return f". A reply that was refused for the first of these: “{say.cut(line, REPLY)}”"
-
-
-def pool_table(view: EditView) -> Table:
+def pool_table(demonstrations: pa.Table) -> Table:
     """What each arm of supervised fine-tuning was trained on, a seed's mean."""
-    demonstrations = view.demonstrations.select(["arm", "seed", "origin"]).to_pandas()
     rows = list[Cells]()
-    for arm in TUNED:
-        pool = demonstrations[demonstrations["arm"] == arm]
-        if len(pool):
-            seeds = pool["seed"].nunique()
-            origins = (Cell(float((pool["origin"] == origin).sum() / seeds), digits=1) for origin in ORIGINS)
-            rows.append((ARMS[arm], count(seeds), *origins, Cell(len(pool) / seeds, digits=1)))
+    for arm, pool in _by_arm(demonstrations, TUNED):
+        seeds = pool["seed"].nunique()
+        sizes = [(pool["origin"] == origin).sum() for origin in ORIGINS]
+        rows.append((arm, count(seeds), *(Cell(float(size / seeds), digits=1) for size in (*sizes, len(pool)))))
     return Table("pools", "Training pools, mean of the seeds", ("Arm", "seeds", *ORIGINS, "all"), rows)
 
 
-def position_drawings(view: EditView) -> Iterator[Drawing]:
-    """Where in their rollouts the steps lie that are to be replaced, by internal signals and as the policy itself
-    names them (Figure 4)."""
-    series = []
-    for arm in LOCALISED:
-        replaced = _revisions(view.revisions, arm).dropna(subset=["step"]).drop_duplicates([*ROLLOUT, "step"])
-        if len(replaced):
-            tenth = (replaced["step"].astype(int) * BINS - 1) // replaced[
-                "steps"
-            ]  # tenth i holds i/10 < k/T ≤ (i + 1)/10
-            shares = np.bincount(tenth, minlength=BINS) / len(replaced)
-            points = [ChartPoint(float(index), float(share)) for index, share in enumerate(shares)]
-            series.append(ChartLine(ARMS[arm], tuple(points)))
-    if series:
-        title = "Steps to be replaced, by place in the rollout"
-        ticks = {float(index): f"{(index + 1) / BINS:g}" for index in range(BINS)}
-        yield Drawing(title, line_chart(title, series, "k/T up to", "share of the steps", ticks, within=[0.0]))
-
-
-def grounding_drawings(view: EditView) -> Iterator[Drawing]:
-    """Each grounding value of the steps of wrong and of right rollouts, with the limit under which it is weak."""
-    steps = view.steps.filter(pc.equal(view.steps["arm"], "base"))
-    values = steps.select(["seed", "step", "fate", *SIGNALS]).to_pandas()
-    values = values[values["step"] > 0]
+def grounding_table(view: EditView) -> Table:
+    """The median grounding of the steps of wrong and of right rollouts, and the limits under which it is weak."""
+    steps = view.steps.filter((pc.field("arm") == "base") & (pc.field("step") > 0)).to_pandas()
     kinds = {
-        "chosen": values["fate"] == "chosen",
-        "harmful, left": values["fate"].isin(HARMFUL[:2]),
-        "other of wrong ones": values["fate"].isin(("helped", "near_tie")),
-        "of right rollouts": values["fate"].isna(),
+        "chosen": steps["fate"] == "chosen",
+        "harmful, left": steps["fate"].isin(HARMFUL[:2]),
+        "other of wrong rollouts": steps["fate"].isin(("helped", "near_tie")),
+        "of right rollouts": steps["fate"].isna(),
     }
-    for signal, words in SIGNALS.items():
-        drawn = [Quantiles(kind, _quantiles(values.loc[mask, signal])) for kind, mask in kinds.items() if mask.any()]
-        if drawn and values[signal].notna().any():
-            limit = values.groupby("seed")[signal].quantile(view.settings.revising.weak_below).mean()
-            yield Drawing(f"{words}, nats", boxes(words, drawn, float(limit)))
+    names, rows = [*SIGNALS], list[Cells]()
+    for kind, is_kind in kinds.items():
+        if is_kind.any():
+            rows.append((kind, count(int(is_kind.sum())), *map(number, steps.loc[is_kind, names].median())))
+    if rows:
+        limits = steps.groupby("seed")[names].quantile(view.settings.revising.weak_below).mean()
+        rows.append(("weak under", count(len(steps)), *map(number, limits)))
+    return Table("grounding", "Median grounding, nats", ("Steps", "n", *SIGNALS.values()), rows)
 
 
-def separation_tables(view: EditView) -> Iterator[Table]:
+def separation_table(separations: pa.Table) -> Table:
     """Whether the grounding values tell steps that judge the answer from steps that put others together (Table 8)."""
-    if not view.separations.num_rows:
-        return
     rows = []
-    for (signal, unit), tests in view.separations.to_pandas().groupby(["signal", "unit"], sort=True):
-        sums = (count(int(tests[kind].sum())) for kind in ("grounding", "synthesis"))
+    for (signal, unit), tests in separations.to_pandas().groupby(["signal", "unit"]):
+        kinds = [count(int(tests[kind].sum())) for kind in ("grounding", "synthesis")]
         found = number(tests["effect"].mean()), number(tests["p"].max())
-        rows.append((say.worded(signal), unit, count(len(tests)), *sums, *found))
+        rows.append((say.worded(signal), unit, count(len(tests)), *kinds, *found))
     head = ("Signal", "compared", "seeds", "judge the answer", "put together", "rank-biserial r", "largest p")
-    yield Table("separations", "Does the audit tell kinds of steps apart?", head, rows)
+    return Table("separations", "Does the audit tell kinds of steps apart?", head, rows)
 
 
-def _quantiles(values: pd.Series[float]) -> tuple[float, float, float, float, float]:
-    a, b, c, d, e = (float(value) for value in values.quantile(list(QUANTILES)))
-    return a, b, c, d, e
-
-
-def _sampled(rollouts: pa.Table) -> pd.DataFrame:
-    is_base = (pc.field("arm") == "base") & (pc.field("part") == "train")
-    sampled: pd.DataFrame = rollouts.filter(is_base).select([*ROLLOUT, "mark", "gold"]).to_pandas()
-    return sampled
-
-
-def _revisions(revisions: pa.Table, arm: str) -> pd.DataFrame:
-    names = [*ROLLOUT, "step", "steps", "sub_steps", "refused", "reply", "kept"]
-    rows: pd.DataFrame = revisions.filter(pc.equal(revisions["arm"], arm)).select(names).to_pandas()
-    return rows
+def _by_arm(table: pa.Table, arms: Iterable[str]) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of these arms, in words."""
+    frame = table.to_pandas()
+    for arm in arms:
+        own = frame[frame["arm"] == arm]
+        if len(own):
+            yield ARMS[arm], own
 
 
 def _rollouts(rows: pd.DataFrame) -> int:

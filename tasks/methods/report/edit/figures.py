@@ -1,243 +1,42 @@
-"""Trained arms as people read them: side by side over seeds, with intervals, and the takeaway in a sentence.
-
-What the report of trained arms is made from.
-"""
+"""Trained arms side by side: figures over seeds with their intervals, as tables and as sentences."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from statistics import fmean, stdev
-from typing import NamedTuple, get_args
 
+import pandas as pd
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.settings.edit import Edit
-from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED, Arm, Tested
+from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED, Tested
+from rubricflow.tasks.core.contracts.tables.rules import FAMILIES, RULE_EDITS, TOTALS
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Record, Row, Rows, Table, count
-
-ORDERS: tuple[tuple[Arm, Arm], ...] = (
-    ("edit_sft", "base"),
-    ("edit_rl", "base"),
-    ("edit_rl", "edit_sft"),
-    ("edit_rl", "grpo"),
-    ("edit_rl", "dgpo"),
-    ("edit_rl", "int_rl"),
-    ("edit_sft", "int_sft"),
-    ("edit_rl", "grpo_on_edit_sft"),
-    ("edit_rl", "edit_rl_on_base"),
-    ("edit_sft", "no_signals"),
-    ("edit_sft", "no_checklist"),
-    ("edit_sft", "no_locality"),
-)
-"""Which arm the paper has ahead of which (Tables 1-4, QWK of its larger sets)."""
-
-
-class ArmGap(NamedTuple):
-    """How far an arm is above another."""
-
-    arm: Arm
-    against: Arm
-    part: Tested
-    metric: str
-    figure: SeedFigure
-    """Mean difference over seeds, its paired interval, and the deviation over seeds."""
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval leaves out zero and the seeds vary less than the difference."""
-        value, low, high, sd = self.figure[:4]
-        if value is None or low is None or high is None:
-            return False
-        return (low > 0 or high < 0) and (sd is None or abs(value) > sd)
-
-    @property
-    def is_better(self) -> bool:
-        """Whether the arm does better by the mean."""
-        value = self.figure.value or 0.0
-        return value < 0 if self.metric in LOWER else value > 0
-
-    def turned(self) -> ArmGap:
-        """The same difference seen from the other arm."""
-        value, low, high = (None if end is None else -end for end in self.figure[:3])
-        figure = self.figure._replace(value=value, low=high, high=low)
-        return self._replace(arm=self.against, against=self.arm, figure=figure)
-
-
-class Gaps:
-    """The rows of `arm_differences`, pooled over seeds."""
-
-    def __init__(self, differences: pa.Table) -> None:
-        rows = defaultdict[tuple[Arm, Arm, Tested, str], list[Row]](list)
-        for row in differences.to_pylist():
-            rows[row["arm"], row["against"], row["part"], row["metric"]].append(row)
-        self._gaps = {key: ArmGap(*key, pooled(of_seeds)) for key, of_seeds in rows.items()}
-        self.pairs = list(dict.fromkeys(key[:2] for key in self._gaps))
-        """(arm, against), as they are stored."""
-
-    def gap(self, arm: Arm, against: Arm, part: Tested, metric: str) -> ArmGap | None:
-        """How far an arm is above another; None where they were not compared."""
-        gap = self._gaps.get((arm, against, part, metric))
-        if gap is None and (other := self._gaps.get((against, arm, part, metric))):
-            gap = other.turned()
-        return gap if gap is not None and gap.figure.value is not None else None
-
+from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
 
 METRICS = {"qwk": "QWK", "accuracy": "accuracy", "within_1": "within 1", "mae": "MAE", "unmarked": "unmarked"}
-LOWER = ("mae", "unmarked")
-"""Metrics of which less is better."""
 HEADER = ("arm", "split", "seeds", *METRICS.values(), "n")
 """Columns of `summary_rows`."""
-PHASES: tuple[Arm, ...] = ("edit_rl", "edit_sft", "base")
+COMPARED = ("qwk", "accuracy", "within_1", "mae")
+"""Metrics of `arm_differences` that are shown."""
+PHASES = ("edit_rl", "edit_sft", "base")
 """Phases of Edit, the last first."""
-ABLATIONS: tuple[Arm, ...] = ("edit_sft", "no_signals", "no_checklist", "no_locality")
-"""Table 4."""
-
-
-class SeedFigure(Cell):
-    """A mean over seeds with its 95% interval over responses, and the standard deviation over seeds behind it."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        return text if self.se is None else f"{text} ± {say.number(self.se, self.digits)}"
-
-
-class Arms:
-    """The rows of `arm_metrics`, by what they measure."""
-
-    def __init__(self, metrics: pa.Table) -> None:
-        self.rows = metrics.to_pylist()
-        measured = {row["arm"] for row in self.rows}
-        self.names: tuple[Arm, ...] = tuple(arm for arm in get_args(Arm) if arm in measured)
-        """Arms with a row, in the order of the contract."""
-
-    def of_seeds(self, arm: str, part: str, metric: str) -> list[Record]:
-        """A row for each seed."""
-        key = arm, part, metric
-        return [row for row in self.rows if (row["arm"], row["part"], row["metric"]) == key]
-
-    def figure(self, arm: str, part: str, metric: str, digits: int = 2) -> SeedFigure:
-        """Mean over seeds, of the intervals' ends too."""
-        return pooled(self.of_seeds(arm, part, metric), digits)
-
-    def responses(self, arm: str, part: str) -> int:
-        """Responses that its figures rest on, at most."""
-        rows = (row for row in self.rows if (row["arm"], row["part"]) == (arm, part) and row["metric"] in METRICS)
-        return max((row["n"] for row in rows), default=0)
-
-    def ranked(self, part: str) -> list[Arm]:
-        """Arms that have a QWK, the best mean first."""
-        means = {arm: self.figure(arm, part, "qwk").value for arm in self.names}
-        defined = {arm: -mean for arm, mean in means.items() if mean is not None}
-        return sorted(defined, key=defined.__getitem__)
-
-
-def pooled(rows: Rows, digits: int = 2) -> SeedFigure:
-    """Rows of several seeds as one figure: means of values and of the intervals' ends, the values' deviation."""
-    defined = [row for row in rows if row["value"] is not None]
-    values = [row["value"] for row in defined]
-    value, low, high = (_mean([row[name] for row in defined]) for name in ("value", "low", "high"))
-    return SeedFigure(
-        value,
-        low,
-        high,
-        se=stdev(values) if len(values) > 1 else None,
-        digits=digits,
-        ends="interval",
-        clusters=min((row["n"] for row in defined), default=None),
-    )
-
-
-def _mean(values: list[float | None]) -> float | None:
-    """None where one of them has no value."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if known and len(known) == len(values) else None
-
-
-def summary_table(arms: Arms, part: Tested) -> Table:
-    """Every arm with every figure on one part of the test split."""
-    rows = list[Cells]()
-    for arm in arms.names:
-        if n := arms.responses(arm, part):
-            seeds = count(len(arms.of_seeds(arm, part, "qwk")))
-            figures = [arms.figure(arm, part, metric) for metric in METRICS]
-            rows.append((ARMS[arm], seeds, *figures, count(n)))
-    header = ("Arm", *HEADER[2:])
-    return Table(part, TESTED[part].capitalize(), header, rows, tuple(_notes(arms, part)))
-
-
-def summary_rows(metrics: pa.Table) -> list[tuple[str, ...]]:
-    """Rows of text under `HEADER`, one per arm and part of the test split; '–' stands for a figure not known."""
-    arms = Arms(metrics)
-    rows: list[tuple[str, ...]] = []
-    for part in TESTED:
-        rows += [(str(row[0]), part, *map(str, row[1:])) for row in summary_table(arms, part).rows]
-    return rows
-
-
-def _notes(arms: Arms, part: Tested) -> Iterator[str]:
-    """Why figures are missing, and what was left out: each once, with the arms that it is said of."""
-    arms_of_note = defaultdict[tuple[str, str], dict[str, None]](dict)
-    for row in arms.rows:
-        if row["part"] == part and row["note"] and row["metric"] in METRICS:
-            arms_of_note[METRICS[row["metric"]], say.visible(row["note"])][ARMS[row["arm"]]] = None
-    everyone = sum(arms.responses(arm, part) > 0 for arm in arms.names)
-    for (metric, note), names in arms_of_note.items():
-        yield f"{metric}, {'all arms' if len(names) == everyone else ', '.join(names)}: {note}"
-
-
-def panel(arms: Arms, part: Tested, names: Iterable[Arm]) -> Panel | None:
-    """Bars of arms by QWK, with their intervals; None where no arm has one."""
-    bars = []
-    for arm in names:
-        figure = arms.figure(arm, part, "qwk")
-        if figure.value is not None:
-            bars.append(Bar(ARMS[arm], figure.value, figure.low, figure.high))
-    return Panel(f"QWK, {TESTED[part]}", bars) if bars else None
-
-
-def grid(arms: Arms, part: Tested) -> Table:
-    """Table 3: what RL adds, directly on Base and on Edit-SFT."""
-    cells = {
-        "no RL": ("base", "edit_sft"),
-        "GRPO": ("grpo", "grpo_on_edit_sft"),
-        "Edit-RL": ("edit_rl_on_base", "edit_rl"),
-    }
-    rows = list[Cells]()
-    for words, pair in cells.items():
-        figures = [arms.figure(arm, part, "qwk") for arm in pair]
-        if any(figure.value is not None for figure in figures):
-            rows.append((words, *figures))
-    return Table(f"grid-{part}", f"QWK, {TESTED[part]}", ("RL", "on Base", "on Edit-SFT"), rows)
-
-
-def listed(arms: Arms, names: Iterable[Arm]) -> str:
-    """QWK of some arms, on unseen questions where there are any."""
-    for part in ("unseen", "seen"):
-        means = {arm: arms.figure(arm, part, "qwk").value for arm in names}
-        if words := [f"{ARMS[arm]} {say.number(value)}" for arm, value in means.items() if value is not None]:
-            return f"QWK on {TESTED[part]}: {', '.join(words)}"
-    return "No QWK"
-
-
-def sentence(arms: Arms) -> str:
-    """The takeaway of the whole report: macro QWK of the last phase trained next to Base, on unseen questions first."""
-    clauses, last_phase = list[str](), next((arm for arm in PHASES if arm in arms.names), PHASES[-1])
-    for part in ("unseen", "seen"):
-        figure, base = (arms.figure(arm, part, "qwk") for arm in (last_phase, "base"))
-        if figure.value is not None:
-            baseline = f", Base {say.number(base.value)}" if last_phase != "base" and base.value is not None else ""
-            clauses.append(f"{say.number(figure.value)} on {TESTED[part]}{baseline}")
-    return (
-        f"{ARMS[last_phase]} marks with QWK {'; '.join(clauses)}" if clauses else "No arm has a QWK on the test split"
-    )
-
-
+GRID = {
+    "no RL": ("base", "edit_sft"),
+    "GRPO": ("grpo", "grpo_on_edit_sft"),
+    "Edit-RL": ("edit_rl_on_base", "edit_rl"),
+}
+"""Table 3: what RL adds, on Base and on Edit-SFT."""
+PROBE = {"kl": "KL", "jsd": "JSD", "jsd_early": "early", "jsd_mid": "middle", "jsd_late": "late"}
+"""What `arm_metrics` calls probe_…, in nats; JSD also by third of the chain (Table 7)."""
+FLOOR = "floor rate, the share of marks under the edit that are 0"
+IN_RUBRIC = "in-rubric RSR, over marks under the edit that are not 0; 1 follows it"
+RULE_MEASURES = {
+    "floor_rate": ("floor_low", "floor_high", "n", FLOOR),
+    "in_rubric": ("in_rubric_low", "in_rubric_high", "in_rubric_n", IN_RUBRIC),
+}
+"""Column of `rule_faithfulness` → those of its interval and of the responses behind it, and its words."""
 Key = tuple[int, str, int]
 """A sampled rollout of the base policy: seed, response_id, sample."""
 
@@ -269,65 +68,238 @@ class EditView:
     """Rollout → its text, at least of those that `cases.needs_texts` names."""
 
 
-# Arms against each other: which differences are larger than their intervals, and which orders are the paper's.
+class SeedFigure(Cell):
+    """A mean over seeds with its 95% interval over responses, and the standard deviation over seeds behind it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if self.se is None else f"{text} ± {say.number(self.se, self.digits)}"
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves out zero and the seeds vary less than the value is large."""
+        if self.value is None or self.low is None or self.high is None:
+            return False
+        return (self.low > 0 or self.high < 0) and abs(self.value) > (self.se or 0.0)
 
 
-def table(gaps: Gaps, part: Tested) -> Table:
+class SeedFigures:
+    """The rows of a table with a row for each seed, pooled over seeds by the columns `keys`."""
+
+    def __init__(self, table: pa.Table, *keys: str) -> None:
+        groups = table.to_pandas().groupby(list(keys), sort=False)
+        self._figures = {key: pooled(rows) for key, rows in groups}
+
+    def __call__(self, *key: str, digits: int = 2) -> SeedFigure:
+        """The figure of these keys, without a value where there is none."""
+        return self._figures.get(key, SeedFigure(None))._replace(digits=digits)
+
+    def first(self, place: int) -> list[str]:
+        """The values of a key, in the order of their first rows."""
+        return list(dict.fromkeys(key[place] for key in self._figures))
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """The values of the first two keys."""
+        return list(dict.fromkeys(key[:2] for key in self._figures))
+
+
+def pooled(rows: pd.DataFrame) -> SeedFigure:
+    """Rows of several seeds as one figure: means of values and of the intervals' ends, the values' deviation."""
+    rows = rows[rows["value"].notna()]
+    if rows.empty:
+        return SeedFigure(None)
+    low, high = (None if rows[name].isna().any() else float(rows[name].mean()) for name in ("low", "high"))
+    deviation = float(rows["value"].std()) if len(rows) > 1 else None
+    mean, clusters = float(rows["value"].mean()), int(rows["n"].min())
+    return SeedFigure(mean, low, high, deviation, 2, "interval", clusters)
+
+
+def in_order(arms: Iterable[str]) -> list[str]:
+    """These arms in the order of the contract."""
+    there = set(arms)
+    return [arm for arm in ARMS if arm in there]
+
+
+def summary_table(metrics: pa.Table, part: Tested) -> Table:
+    """Every arm with every figure on one part of the test split, and why figures are missing."""
+    figures, frame = SeedFigures(metrics, "arm", "part", "metric"), metrics.to_pandas()
+    frame = frame[(frame["part"] == part) & frame["metric"].isin(list(METRICS))]
+    rows = list[Cells]()
+    for arm in in_order(frame["arm"]):
+        own = frame[frame["arm"] == arm]
+        cells = [figures(arm, part, metric) for metric in METRICS]
+        rows.append((ARMS[arm], count(own["seed"].nunique()), *cells, count(int(own["n"].max()))))
+    notes = []
+    for (metric, note), noted in frame.groupby(["metric", "note"], sort=False):
+        arms = in_order(noted["arm"])
+        whose = "all arms" if len(arms) == len(rows) else ", ".join(ARMS[arm] for arm in arms)
+        notes.append(f"{METRICS[metric]}, {whose}: {say.visible(note)}")
+    return Table(part, TESTED[part].capitalize(), ("Arm", *HEADER[2:]), rows, notes)
+
+
+def summary_rows(metrics: pa.Table) -> list[tuple[str, ...]]:
+    """Rows of text under `HEADER`, one per arm and part of the test split; '–' stands for a figure not known."""
+    rows: list[tuple[str, ...]] = []
+    for part in TESTED:
+        rows += [(str(row[0]), part, *map(str, row[1:])) for row in summary_table(metrics, part).rows]
+    return rows
+
+
+def panels(figures: SeedFigures) -> Iterator[Panel]:
+    """Bars of the arms by QWK, with their intervals, for each part where one has it."""
+    for part in TESTED:
+        shown = {arm: figures(arm, part, "qwk") for arm in in_order(figures.first(0))}
+        bars = [
+            Bar(ARMS[arm], cell.value, cell.low, cell.high) for arm, cell in shown.items() if cell.value is not None
+        ]
+        if bars:
+            yield Panel(f"QWK, {TESTED[part]}", bars)
+
+
+def best(figures: SeedFigures) -> str:
+    """The arm with the highest mean QWK on each part."""
+    clauses = []
+    for part in TESTED:
+        means = {arm: figures(arm, part, "qwk").value for arm in in_order(figures.first(0))}
+        known = {arm: mean for arm, mean in means.items() if mean is not None}
+        if known:
+            clauses.append(f"{ARMS[max(known, key=lambda arm: known[arm])]} on {TESTED[part]}")
+    return f"Highest mean QWK: {', '.join(clauses)}" if clauses else "No arm has a QWK"
+
+
+def sentence(figures: SeedFigures) -> str:
+    """The takeaway of the whole report: macro QWK of the last phase trained next to Base, on unseen questions first."""
+    arms = figures.first(0)
+    last_phase = next((arm for arm in PHASES if arm in arms), "base")
+    clauses = []
+    for part in ("unseen", "seen"):
+        value, base = (figures(arm, part, "qwk").value for arm in (last_phase, "base"))
+        if value is not None:
+            baseline = f", Base {say.number(base)}" if last_phase != "base" and base is not None else ""
+            clauses.append(f"{say.number(value)} on {TESTED[part]}{baseline}")
+    if not clauses:
+        return "No arm has a QWK on the test split"
+    return f"{ARMS[last_phase]} marks with QWK {'; '.join(clauses)}"
+
+
+def difference_table(gaps: SeedFigures, part: Tested) -> Table:
     """Every pair that was compared, with the verdict on its QWK."""
     rows = list[Cells]()
-    for arm, against in gaps.pairs:
-        figures = {metric: gaps.gap(arm, against, part, metric) for metric in METRICS if metric != "unmarked"}
-        if (first := figures["qwk"]) is not None:
-            cells = (gap.figure if gap else SeedFigure(None) for gap in figures.values())
+    for arm, against in gaps.pairs():
+        qwk = gaps(arm, against, part, "qwk")
+        if qwk.value is not None:
             verdict = "not clear"
-            if first.is_clear:
-                verdict = "clearly ahead" if first.is_better else "clearly behind"
+            if qwk.is_clear:
+                verdict = "clearly ahead" if qwk.value > 0 else "clearly behind"
+            cells = [gaps(arm, against, part, metric) for metric in COMPARED]
             rows.append((f"{ARMS[arm]} less {ARMS[against]}", *cells, verdict))
-    header = ("Arms", *(words for metric, words in METRICS.items() if metric != "unmarked"), "QWK says")
+    header = ("Arms", *(METRICS[metric] for metric in COMPARED), "QWK says")
     return Table(f"differences-{part}", TESTED[part].capitalize(), header, rows)
 
 
-def title(gaps: Gaps) -> str:
-    """How many differences in QWK are larger than their intervals."""
-    every = [gaps.gap(arm, other, part, "qwk") for part, (arm, other) in product(TESTED, gaps.pairs)]
-    is_clear = [gap.is_clear for gap in every if gap]
-    differences = say.plural(len(is_clear), "difference")
-    return f"{sum(is_clear)} of {differences} in QWK are larger than intervals and seeds leave open"
-
-
-def takeaway(gaps: Gaps) -> str:
-    """Of the paper's comparisons, which differences in QWK are larger than their intervals, in a sentence for each
-    part where some were made."""
+def clear_differences(gaps: SeedFigures) -> str:
+    """Which differences in QWK are clear, in a sentence for each part where arms were compared."""
     sentences = []
     for part, words in TESTED.items():
-        compared = [gap for pair in ORDERS if (gap := gaps.gap(*pair, part, "qwk"))]
+        compared = {pair: gaps(*pair, part, "qwk") for pair in gaps.pairs()}
+        values = {pair: gap.value for pair, gap in compared.items() if gap.is_clear and gap.value is not None}
         ahead = []
-        for gap in compared:
-            if gap.is_clear:
-                better = gap if gap.is_better else gap.turned()
-                size = say.number(better.figure.value or 0)
-                ahead.append(f"{ARMS[better.arm]} over {ARMS[better.against]} (+{size})")
-        unclear = len(compared) - len(ahead)
-        others = f"; {say.plural(unclear, 'other')} within their intervals" if unclear else ""
-        if ahead:
-            sentences.append(f"On {words}: {', '.join(ahead)}{others}.")
-        elif compared:
-            sentences.append(f"On {words}: none is larger than its interval.")
+        for (arm, against), value in values.items():
+            better, other = (arm, against) if value > 0 else (against, arm)
+            ahead.append(f"{ARMS[better]} over {ARMS[other]} (+{say.number(abs(value))})")
+        known = sum(gap.value is not None for gap in compared.values())
+        if known:
+            sentences.append(f"On {words}, clear in QWK: {', '.join(ahead) or 'none'}, of {known} compared.")
     return " ".join(sentences)
 
 
-def orders(gaps: Gaps) -> Table:
-    """Which of the paper's orders appear, in QWK; without those of arms that were not compared."""
-    rows = []
-    for better, worse in ORDERS:
-        by_part = [gaps.gap(better, worse, part, "qwk") for part in TESTED]
-        if any(by_part):
-            verdicts = ("not compared" if gap is None else _appears(gap) for gap in by_part)
-            rows.append((f"{ARMS[better]} over {ARMS[worse]}", *verdicts))
-    return Table("orders", "Orders that the paper reports, in QWK", ("Order", *TESTED.values()), rows)
+def clear_count(gaps: SeedFigures) -> str:
+    """How many differences in QWK are clear."""
+    every = [gaps(*pair, part, "qwk") for part, pair in product(TESTED, gaps.pairs())]
+    known = sum(gap.value is not None for gap in every)
+    return f"{sum(gap.is_clear for gap in every)} of {say.plural(known, 'difference')} in QWK are clear"
 
 
-def _appears(gap: ArmGap) -> str:
-    if gap.is_clear:
-        return "appears" if gap.is_better else "turned round"
-    return "the same in the mean, not clear" if gap.is_better else "not in the mean, not clear either way"
+def grid_table(figures: SeedFigures, part: Tested) -> Table:
+    """Table 3."""
+    rows = list[Cells]()
+    for words, pair in GRID.items():
+        rows.append((words, *(figures(arm, part, "qwk") for arm in pair)))
+    return Table(f"grid-{part}", f"QWK, {TESTED[part]}", ("RL", "on Base", "on Edit-SFT"), rows)
+
+
+def divergence_table(figures: SeedFigures, part: Tested) -> Table:
+    """Table 7: how far each arm of RL has moved from the frozen policy that its belief is read from."""
+    rows = list[Cells]()
+    for arm in in_order(figures.first(0)):
+        cells = [figures(arm, part, f"probe_{name}", digits=4) for name in PROBE]
+        if any(cell.value is not None for cell in cells):
+            rows.append((ARMS[arm], *cells))
+    return Table(f"divergence-{part}", f"{part.capitalize()} questions", ("Arm", *PROBE.values()), rows)
+
+
+def rule_tables(faithfulness: pa.Table) -> Iterator[Table]:
+    """Tables 5 and 9: every measure by grader and edit, apart by who makes the mark and by kind of scheme."""
+    frame = faithfulness.to_pandas()
+    for (totals, maker), (family, schemes) in product(TOTALS.items(), FAMILIES.items()):
+        tested = frame[(frame["totals"] == totals) & (frame["family"] == family)]
+        edits = [edit for edit in RULE_EDITS if (tested["edit"] == edit).any()]
+        for measure, (*_, words) in RULE_MEASURES.items() if edits else ():
+            rows = list[Cells]()
+            for grader, own in _graders(tested):
+                cells = [rule_figure(own[own["edit"] == edit], measure) for edit in edits]
+                rows.append((grader, count(int(own["n"].max())), *cells))
+            header = ("Grader", "n", *map(_edit_title, edits))
+            title = f"{maker.capitalize()}, {schemes}: {words}"
+            yield Table(f"rules-{totals}-{family}-{measure}", title, header, rows)
+
+
+def rule_takeaway(faithfulness: pa.Table) -> str:
+    """Which grader that states its mark is closest to following the edits, by kind of scheme."""
+    frame, clauses = faithfulness.to_pandas(), []
+    for family, schemes in FAMILIES.items():
+        stated = frame[(frame["totals"] == "stated") & (frame["family"] == family)]
+        ratios = {grader: rule_figure(own, "in_rubric").value for grader, own in _graders(stated)}
+        known = {grader: ratio for grader, ratio in ratios.items() if ratio is not None}
+        if known:
+            closest = min(known, key=lambda grader: abs(known[grader] - 1))
+            ratio = say.number(known[closest])
+            clauses.append(f"{closest} follows edits of {schemes} best (mean in-rubric RSR {ratio})")
+    return "; ".join(clauses) or "No grader that states its mark has an in-rubric RSR"
+
+
+def rule_notes(faithfulness: pa.Table) -> Iterator[str]:
+    """How far edits move the gold marks, and why ratios are missing."""
+    frame = faithfulness.to_pandas()
+    changes = frame.groupby("edit", sort=False)["gold_change"].mean().dropna()
+    words = ", ".join(f"{_edit_title(edit)} {say.number(change)}" for edit, change in changes.items())
+    yield f"Mean change of the gold marks: {words}."
+    missing = frame[frame["in_rubric"].isna()].drop_duplicates(["rater_id", "edit"])
+    for rater, edit, note in missing[["rater_id", "edit", "in_rubric_note"]].itertuples(index=False):
+        yield say.visible(f"{_grader_name(rater)}, {_edit_title(edit)}: {note}")
+
+
+def rule_figure(rows: pd.DataFrame, measure: str) -> SeedFigure:
+    """A measure of `RULE_MEASURES` over rows of `rule_faithfulness`."""
+    low, high, n, _ = RULE_MEASURES[measure]
+    return pooled(rows[[measure, low, high, n]].set_axis(["value", "low", "high", "n"], axis=1))
+
+
+def _graders(faithfulness: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Names of graders with their rows, of an arm those of all seeds: arms in their order, then other judges."""
+    groups = dict(list(faithfulness.groupby(faithfulness["rater_id"].map(_grader_name))))
+    arms = [name for name in ARMS.values() if name in groups]
+    return [(name, groups[name]) for name in (*arms, *sorted(groups.keys() - {*arms}))]
+
+
+def _grader_name(rater: str) -> str:
+    """'edit_rl-0' as its arm in words; another judge's id as a name."""
+    arm, _, seed = rater.rpartition("-")
+    words = dict[str, str](ARMS)
+    return words[arm] if arm in words and seed.isdigit() else say.name(rater)
+
+
+def _edit_title(edit: str) -> str:
+    return edit.replace("x", "×")

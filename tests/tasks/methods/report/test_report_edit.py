@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,9 +30,7 @@ from builders.edit_scene import (
 from builders.seen import Seen
 
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.edit import GRID, STARTS
 from rubricflow.tasks.core.contracts.tables.edit import (
-    ARMS,
     ArmDifferences,
     ArmMetrics,
     Demonstrations,
@@ -47,8 +44,8 @@ from rubricflow.tasks.core.contracts.tables.edit import (
 from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.methods.report.edit import cases, charts, figures, view
-from rubricflow.tasks.methods.report.edit.figures import ABLATIONS, ORDERS, Arms, Gaps, summary_rows
+from rubricflow.tasks.methods.report.edit import cases, figures, view
+from rubricflow.tasks.methods.report.edit.figures import SeedFigures, summary_rows
 from rubricflow.tasks.methods.report.edit.view import page
 
 EVIL = '</td></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
@@ -61,6 +58,7 @@ TABLES = (
     "steps",
     "revisions",
     "demonstrations",
+    "separations",
     "faithfulness",
 )
 
@@ -70,30 +68,11 @@ def rows_of(table: Any) -> dict[str, list[str]]:
     return {str(row[0]): [str(cell) for cell in row[1:]] for row in table.rows}
 
 
-def test_every_arm_has_its_place() -> None:
-    named = {arm for pair in ORDERS for arm in pair} | set(GRID) | set(STARTS) | set(ABLATIONS)
-    assert named <= set(ARMS)
-    assert {arm for group in charts.GROUPS.values() for arm in group} == set(STARTS)
-
-
-def test_it_opens_with_the_takeaway_and_says_what_is_more_than_chance() -> None:
-    seen = Seen(page(made()))
-    assert (
-        "Edit-RL marks with QWK 0.58 on unseen questions, Base 0.41; 0.63 on questions seen in training, Base 0.46"
-        in seen.words
-    )
-    lead = next(word for word in seen.words if word.startswith("12 arms, 3 seeds"))
-    told = "Edit-SFT over Base (+0.11), Edit-RL over Edit-SFT (+0.06), Edit-RL over GRPO (+0.11); 1 other within"
-    assert lead.count(told) == 2
-    assert "6 of 10 differences in QWK are larger than intervals and seeds leave open" in seen.words
-
-
 def test_every_section_is_there_in_order() -> None:
     assert Seen(page(made())).ids == [
         "arms",
         "differences",
         "grid",
-        "ablations",
         "curves",
         "beliefs",
         "selection",
@@ -107,11 +86,11 @@ def test_every_section_is_there_in_order() -> None:
 @pytest.mark.parametrize(
     ("without", "gone"),
     [
-        ("metrics", {"arms", "grid", "ablations", "divergence"}),
+        ("metrics", {"arms", "grid", "divergence"}),
         ("differences", {"differences"}),
         ("learning", set()),
         ("rollouts", {"beliefs"}),
-        ("steps", {"beliefs", "grounding"}),
+        ("steps", {"beliefs"}),
         ("revisions", {"beliefs"}),
         ("demonstrations", set()),
         ("faithfulness", {"rules"}),
@@ -132,15 +111,6 @@ def test_a_run_without_anything_has_a_page() -> None:
     assert Seen(html).ids == ["made"]
 
 
-def test_a_figure_is_the_mean_of_the_seeds_with_their_intervals_and_spread() -> None:
-    arms = Arms(conform(ArmMetrics, metric_rows()))
-    assert str(arms.figure("edit_rl", "unseen", "qwk")) == "0.58 [0.55, 0.61] ± 0.01"
-    assert str(arms.figure("base", "unseen", "qwk")) == "0.41 [0.38, 0.44]"
-    rows = [metric("grpo", "qwk", value, seed=seed) for seed, value in enumerate((0.2, None, 0.6))]
-    found = Arms(conform(ArmMetrics, rows)).figure("grpo", "seen", "qwk")
-    assert (found.value, found.se) == (pytest.approx(0.4), pytest.approx(0.08**0.5))
-
-
 def test_the_summary_has_a_row_for_every_arm_and_part() -> None:
     rows = summary_rows(conform(ArmMetrics, metric_rows()))
     assert len(rows) == 2 * len(QWK)
@@ -148,115 +118,10 @@ def test_the_summary_has_a_row_for_every_arm_and_part() -> None:
     assert {len(row) for row in rows} == {len(figures.HEADER)}
 
 
-def test_what_was_left_out_is_said_once() -> None:
-    rows = [row | {"note": "left out: 2" if row["metric"] == "qwk" else None} for row in metric_rows()]
-    rows[-1]["note"] = "why <b>"
-    notes = figures.summary_table(Arms(conform(ArmMetrics, rows)), "unseen").notes
-    assert notes[0] == "QWK, all arms: left out: 2"
-    table = figures.summary_table(Arms(conform(ArmMetrics, [metric("base", "mae", None, note="no mark")])), "seen")
-    assert table.notes == ("MAE, all arms: no mark",)
-    assert rows_of(table)["Base"][4] == "–"
-
-
-def test_the_grid_has_rl_on_both_starts() -> None:
-    table = figures.grid(Arms(conform(ArmMetrics, metric_rows())), "unseen")
-    found = {name: [cell[:4] for cell in cells] for name, cells in rows_of(table).items()}
-    assert found == {"no RL": ["0.41", "0.52"], "GRPO": ["0.47", "0.55"], "Edit-RL": ["0.46", "0.58"]}
-
-
 def difference(value: float, spread: tuple[float, float] = (0.04, 0.04), **more: Any) -> dict[str, Any]:
     row = {"arm": "edit_rl", "against": "grpo", "seed": 0, "part": "unseen", "metric": "qwk", "value": value}
     row |= {"low": value - spread[0], "high": value + spread[1], "p": 0.1, "n": 9, "note": None}
     return row | more
-
-
-@pytest.mark.parametrize(
-    ("values", "is_clear"),
-    [((0.1,), True), ((0.03,), False), ((-0.1,), True), ((0.02, 0.18), False), ((0.09, 0.11), True)],
-)
-def test_a_difference_is_clear_beyond_its_interval_and_the_spread_of_seeds(
-    values: tuple[float, ...], is_clear: bool
-) -> None:
-    rows = [difference(value, seed=seed) for seed, value in enumerate(values)]
-    gap = Gaps(conform(ArmDifferences, rows)).gap("edit_rl", "grpo", "unseen", "qwk")
-    assert gap is not None
-    assert gap.is_clear == is_clear
-
-
-def test_a_difference_can_be_seen_from_either_arm() -> None:
-    gaps = Gaps(conform(ArmDifferences, [difference(0.1, (0.02, 0.05)), difference(0.1, metric="mae")]))
-    turned = gaps.gap("grpo", "edit_rl", "unseen", "qwk")
-    assert turned is not None
-    assert turned.figure[:3] == pytest.approx((-0.1, -0.15, -0.08))
-    assert not turned.is_better
-    error = gaps.gap("edit_rl", "grpo", "unseen", "mae")
-    assert error is not None
-    assert not error.is_better
-    assert gaps.gap("edit_rl", "base", "unseen", "qwk") is None
-
-
-def test_it_says_which_of_the_papers_orders_appear() -> None:
-    rows = [
-        difference(0.1),
-        difference(-0.1, against="edit_sft"),
-        difference(0.01, against="dgpo"),
-        difference(-0.01, against="base"),
-    ]
-    found = rows_of(figures.orders(Gaps(conform(ArmDifferences, rows))))
-    assert {name: cells[1] for name, cells in found.items()} == {
-        "Edit-RL over GRPO": "appears",
-        "Edit-RL over Edit-SFT": "turned round",
-        "Edit-RL over DGPO": "the same in the mean, not clear",
-        "Edit-RL over Base": "not in the mean, not clear either way",
-    }
-    assert {cells[0] for cells in found.values()} == {"not compared"}
-
-
-def test_curves_begin_with_the_start_and_end_with_the_arm() -> None:
-    told = charts.takeaway(made())
-    assert "GRPO 0.41 to 0.47" in told
-    assert "Edit-RL 0.52 to 0.58" in told
-    drawn = {drawing.title: drawing.svg for drawing in charts.drawings(made())}
-    assert "Edit-RL: 0 0.520, 20 " in drawn["QWK, unseen questions: the grid"]
-    assert "QWK, unseen questions: other methods" in drawn
-    rewards = re.findall(r'class="mf" cx', drawn["Reward r (Eq. 7): the grid"])
-    assert 0 < len(rewards) <= 2 * charts.POINTS
-
-
-def test_the_rollouts_shown_are_mended_ones_and_one_that_was_not() -> None:
-    assert cases.needs_texts(made().revisions) == [(0, "r1", 0), (0, "r2", 0)]
-    table = next(cases.tables(made()))
-    names = [str(row[0]) for row in table.rows]
-    assert names == [
-        f"1. {LINES[0]}",
-        f"2. {LINES[1]}",
-        "→ P2 asks for water.",
-        "→ The answer names no water: not met.",
-        f"3. {LINES[2]}",
-        f"4. {LINES[3]}",
-    ]
-    assert [str(cell) for cell in table.rows[1][1:]] == ["1.90", "−0.70", "0.00", "1.50", "−0.50", "chosen"]
-
-
-def test_beliefs_are_drawn_at_their_places() -> None:
-    drawn = next(cases.drawings(made()))
-    assert drawn.title.endswith("mark 2, gold 1, 2 of 4 continuations of the revision reach it")
-    points = [tuple(map(float, at)) for at in re.findall(r'class="mf" cx="([\d.]+)%" cy="([\d.]+)" r="3.5"', drawn.svg)]
-    assert [x for x, _ in points] == pytest.approx([9, 31, 53, 75, 97])
-    marks = [(190 - y) / (190 - 14) * 3 for _, y in points]
-    assert marks == pytest.approx(BELIEFS["r1"], abs=0.01)
-    assert drawn.svg.count('class="sq"') == 1
-    assert "mended: 1.40, 1.20, 1.10, 1.00" in drawn.svg
-
-
-def test_a_rollout_of_many_steps_is_cut_and_says_so() -> None:
-    base = next(row for row in step_rows() if row["step"] == 1)
-    rows = [base | {"step": step, "start": 0, "end": 5} for step in range(1, 501)]
-    rows.append(next(row for row in step_rows() if row["step"] == 0))
-    table = next(cases.tables(made(steps=conform(Steps, rows))))
-    assert len(table.rows) == cases.STEPS + 2
-    assert table.notes == ("460 more steps in the table `steps`.",)
-    assert next(cases.drawings(made(steps=conform(Steps, rows)))).svg.count('class="mf"') == 501
 
 
 def test_the_phases_count_rollouts() -> None:
@@ -272,49 +137,145 @@ def test_the_phases_count_rollouts() -> None:
     assert cases.phases(made(rollouts=conform(Rollouts, unmarked)))["wrong"] == 6
 
 
+def test_a_page_opens_with_the_last_phase_next_to_base_and_what_is_clear() -> None:
+    seen = Seen(page(made()))
+    opening = (
+        "Edit-RL marks with QWK 0.58 on unseen questions, Base 0.41; 0.63 on questions seen in training, Base 0.46"
+    )
+    assert opening in seen.words
+    assert "6 of 10 differences in QWK are clear" in seen.words
+
+
+def arms(rows: list[dict[str, Any]]) -> SeedFigures:
+    return SeedFigures(conform(ArmMetrics, rows), "arm", "part", "metric")
+
+
+def test_a_figure_is_the_mean_of_the_seeds_with_their_intervals_and_spread() -> None:
+    assert str(arms(metric_rows())("edit_rl", "unseen", "qwk")) == "0.58 [0.55, 0.61] ± 0.01"
+    assert str(arms(metric_rows())("base", "unseen", "qwk")) == "0.41 [0.38, 0.44]"
+    found = arms([metric("grpo", "qwk", value, seed=seed) for seed, value in enumerate((0.2, None, 0.6))])
+    assert found("grpo", "seen", "qwk")[:1] == (pytest.approx(0.4),)
+    assert found("grpo", "seen", "qwk").se == pytest.approx(0.08**0.5)
+
+
+def test_what_was_left_out_is_said_once() -> None:
+    rows = [row | {"note": "left out: 2" if row["metric"] == "qwk" else None} for row in metric_rows()]
+    assert figures.summary_table(conform(ArmMetrics, rows), "unseen").notes == ["QWK, all arms: left out: 2"]
+    table = figures.summary_table(conform(ArmMetrics, [metric("base", "mae", None, note="no mark")]), "seen")
+    assert table.notes == ["MAE, all arms: no mark"]
+    assert rows_of(table)["Base"][4] == "–"
+
+
+def test_the_grid_has_rl_on_both_starts() -> None:
+    found = rows_of(figures.grid_table(arms(metric_rows()), "unseen"))
+    short = {name: [cell[:4] for cell in cells] for name, cells in found.items()}
+    assert short == {"no RL": ["0.41", "0.52"], "GRPO": ["0.47", "0.55"], "Edit-RL": ["0.46", "0.58"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ((0.1,), "clearly ahead"),
+        ((0.03,), "not clear"),
+        ((-0.1,), "clearly behind"),
+        ((0.02, 0.18), "not clear"),
+        ((0.09, 0.11), "clearly ahead"),
+    ],
+)
+def test_a_difference_is_clear_beyond_its_interval_and_the_spread_of_seeds(
+    values: tuple[float, ...], verdict: str
+) -> None:
+    row = {"arm": "edit_rl", "against": "grpo", "part": "unseen", "metric": "qwk", "p": 0.1, "n": 9, "note": None}
+    rows = [
+        row | {"seed": seed, "value": value, "low": value - 0.04, "high": value + 0.04}
+        for seed, value in enumerate(values)
+    ]
+    gaps = SeedFigures(conform(ArmDifferences, rows), "arm", "against", "part", "metric")
+    assert rows_of(figures.difference_table(gaps, "unseen"))["Edit-RL less GRPO"][-1] == verdict
+    better, worse = ("GRPO", "Edit-RL") if values[0] < 0 else ("Edit-RL", "GRPO")
+    assert (f"{better} over {worse} (+" in figures.clear_differences(gaps)) == (verdict != "not clear")
+
+
+def test_curves_begin_with_the_start() -> None:
+    drawn = {drawing.title: drawing.svg for drawing in view.curves(made())}
+    assert "Edit-RL: 0 0.520, 20 " in drawn["QWK, unseen questions"]
+    assert 0 < drawn["Shaping (Eq. 6)"].count('class="mf" cx') <= view.POINTS
+
+
+def test_the_rollouts_shown_are_mended_ones_and_one_that_was_not() -> None:
+    assert cases.needs_texts(made().revisions) == [(0, "r1", 0), (0, "r2", 0)]
+    case = next(cases.revised_cases(made()))
+    table = cases.step_table(case)
+    assert [str(row[0]) for row in table.rows] == [
+        f"1. {LINES[0]}",
+        f"2. {LINES[1]}",
+        "→ P2 asks for water.",
+        "→ The answer names no water: not met.",
+        f"3. {LINES[2]}",
+        f"4. {LINES[3]}",
+    ]
+    assert [str(cell) for cell in table.rows[1][1:]] == ["1.90", "−0.70", "0.00", "1.50", "−0.50", "chosen"]
+    assert case.title.endswith("mark 2, gold 1, 2 of 4 continuations of the revision reach it")
+    drawn = cases.belief_chart(case).svg
+    written = ", ".join(f"{step} {mean:.3f}" for step, mean in enumerate(BELIEFS["r1"]))
+    assert f"as written: mark 2: {written}" in drawn
+    assert "mended: 0 1.400, 1 1.200, 2 1.100, 3 1.000" in drawn
+
+
+def test_a_rollout_of_many_steps_is_cut_and_says_so() -> None:
+    base = next(row for row in step_rows() if row["step"] == 1)
+    rows = [base | {"step": step, "start": 0, "end": 5} for step in range(1, 501)]
+    rows.append(next(row for row in step_rows() if row["step"] == 0))
+    table = cases.step_table(next(cases.revised_cases(made(steps=conform(Steps, rows)))))
+    assert len(table.rows) == cases.STEPS + 2
+    assert table.notes == ("460 more steps in the table `steps`.",)
+
+
 def test_revisions_and_pools_are_counted_by_arm() -> None:
-    found = rows_of(cases.revision_table(made()))
-    assert found["Edit-SFT"] == ["2", "3", "2", "1", "0.33", "1"]
-    assert list(cases.refusal_notes(made())) == ["Edit-SFT, refused: states the mark (1)"]
+    assert rows_of(cases.revision_table(made().revisions))["Edit-SFT"] == ["2", "3", "2", "1", "0.33", "1"]
+    assert list(cases.refusal_notes(made().revisions)) == ["Edit-SFT, refused: states the mark (1)"]
     rows = [row | {"reply": row["refused"] and f"The mark\nis 2. {'x' * 400}"} for row in revision_rows()]
-    (note,) = cases.refusal_notes(made(revisions=conform(Revisions, rows)))
-    reasons, _, reply = note.partition(". A reply that was refused for the first of these: ")
-    assert reasons == "Edit-SFT, refused: states the mark (1)"
-    assert reply.startswith("“The mark is 2. xxx")
-    assert reply.endswith("x…”")
-    assert rows_of(cases.pool_table(made()))["Edit-SFT"] == ["2", "1.0", "0.0", "0.5", "1.5"]
+    (note,) = cases.refusal_notes(conform(Revisions, rows))
+    assert "refused: states the mark (1). A reply that was refused for the first of these: “The mark is 2. xxx" in note
+    assert note.endswith("x…”")
+    assert rows_of(cases.pool_table(made().demonstrations))["Edit-SFT"] == ["2", "1.0", "0.0", "0.5", "1.5"]
 
 
 def test_positions_are_shares_of_the_tenth_that_a_step_ends_in() -> None:
     row = revision_rows()[0]
     rows = [row | {"sample": at, "step": step, "steps": 30} for at, step in enumerate((1, 3, 4, 30))]
-    drawn = next(cases.position_drawings(made(revisions=conform(Revisions, rows)))).svg
+    drawn = next(cases.selection_drawings(made(revisions=conform(Revisions, rows)), {})).svg
     assert "Edit-SFT: 0.1 0.500, 0.2 0.250, 0.3 0.000," in drawn
     assert "1 0.250" in drawn
 
 
+def test_grounding_is_told_by_kind_of_step() -> None:
+    table = cases.grounding_table(made())
+    assert rows_of(table)["chosen"] == ["2", "−1.000", "1.125", "0.500"]
+    assert rows_of(table)["weak under"] == ["12", "−1.250", "0.938", "−0.750"]
+
+
+def test_the_audit_is_tried_against_kinds_of_steps() -> None:
+    table = cases.separation_table(made().separations)
+    assert [[str(cell) for cell in row] for row in table.rows] == [
+        ["answer", unit, "2", "60", "20", "0.700", "0.002"] for unit in ("rollout", "step")
+    ]
+
+
 def test_rules_stand_apart_by_who_makes_the_mark() -> None:
-    tables = {table.id: rows_of(table) for table in view.rule_tables(made().faithfulness)}
+    tables = {table.id: rows_of(table) for table in figures.rule_tables(made().faithfulness)}
     assert tables["rules-stated-levels-in_rubric"]["Edit-RL"][1] == "0.92 [0.87, 0.97] ± 0.03"
     assert tables["rules-stated-points-floor_rate"]["Base"][1] == "0.07 [0.02, 0.12]"
     assert list(tables["rules-summed-points-in_rubric"]) == ["\u2068embedded-points\u2069"]
     assert "embedded" not in "".join(tables["rules-stated-points-in_rubric"])
-    assert view.rule_takeaway(made().faithfulness).startswith("Edit-RL follows edits of level-of-response schemes best")
-
-
-def test_the_audit_is_tried_against_kinds_of_steps() -> None:
-    (table,) = cases.separation_tables(made())
-    assert [[str(cell) for cell in row] for row in table.rows] == [
-        ["answer", unit, "2", "60", "20", "0.700", "0.002"] for unit in ("rollout", "step")
-    ]
-    assert not list(cases.separation_tables(made(separations=conform(Separations, []))))
+    assert figures.rule_takeaway(made().faithfulness).startswith("Edit-RL follows edits of level-of-response schemes")
 
 
 def test_a_ratio_that_is_undefined_says_why() -> None:
     rows = [row | {"in_rubric": None, "in_rubric_note": "every mark is 0"} for row in rule_rows()[:1]]
     found = conform(RuleFaithfulness, rows)
-    assert list(view.rule_notes(found))[1:] == ["Edit-RL, A1: every mark is 0"]
-    assert view.rule_takeaway(found) == "No grader that states its mark has an in-rubric RSR"
+    assert list(figures.rule_notes(found))[1:] == ["Edit-RL, A1: every mark is 0"]
+    assert figures.rule_takeaway(found) == "No grader that states its mark has an in-rubric RSR"
     assert "–" in page(made(faithfulness=found))
 
 
