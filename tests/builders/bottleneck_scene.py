@@ -49,6 +49,8 @@ def trial_rows() -> Records:
                 rows.append(trial(method, "leakage_concepts", 0.02, "all", seed=seed))
     rows += [trial("human", "task_qwk", 0.72), trial("human", "concept_accuracy", 0.85, "FC")]
     rows += [trial("recorded-gpt", "task_qwk", 0.55), trial("recorded-gpt", "task_ece", None, note="one response")]
+    for order, area in (("confidence", 0.6), ("expected_change", 0.7), ("random", 0.65)):
+        rows.append(trial("rec_cbm", f"saving_area_{order}", area))
     for value, score in ((0.0, 0.55), (0.2, 0.63), (0.8, 0.61)):
         for seed in SEEDS:
             for metric in ("task_macro_f1", "task_qwk"):

@@ -28,8 +28,8 @@ from rubricflow.tasks.methods.report.bottleneck.view import page as grader_page
 
 @task(task_run_name="report")
 def report_graders(run: Run, manifest: Path) -> str:
-    """Write the report of graders and the pictures of its traces; print the summary and where everything is, and leave
-    the same as artifacts in the Prefect UI."""
+    """Write the report of graders and the pictures of its traces; print the summary and where everything is, and leave the same as artifacts in the
+    Prefect UI."""
     page = write_graders(run)
     trials = run.read(run.ref(Trials, "bottleneck"))
     rows, methods = grader_rows(trials), len(trials["method"].unique())
@@ -44,7 +44,7 @@ def write_graders(run: Run) -> Path:
     assert study.bottleneck is not None  # nothing was trained without
     models, traces = run.read(run.ref(Models, "bottleneck")), run.read(run.ref(Traces, "bottleneck"))
     bundle = next(iter(unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values()))
-    is_traced = pc.field("response_id").isin(pa.array(traced_responses(traces, models), pa.string()))
+    is_traced = pc.field("response_id").isin(pa.array([*traced_responses(traces, models)], pa.string()))
     texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], is_traced).to_pylist()
     view = BottleneckView(
         study=study.name,

@@ -7,11 +7,9 @@ from the bias to the logit of the grade (REC-CBM, section 5.7).
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -40,30 +38,8 @@ JOINED = re.compile(r"[\s,;:.'’“”\"()\-–]{0,3}")
 SHADES = 3
 
 
-@dataclass(frozen=True)
-class ResponseTrace:
-    """One response."""
-
-    response_id: str
-    text: str
-    names: Mapping[str, str]
-    """Concept → what people read, in order; they are numbered from 1."""
-    rows: tuple[Row, ...]
-    """Its rows of `traces`, in the order of the names, without the bias."""
-    bias: float
-    score: float
-    probability: float
-    logit: float
-    runner_up: float | None
-    human: float | None
-    """The score that people gave; None where it is not known."""
-    grades: Mapping[float, float]
-    """Score → calibrated probability; empty where the grader's head is not known."""
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        """Concept → its number."""
-        return {name: number for number, name in enumerate(self.names, 1)}
+Traces = Mapping[str, Mapping[str, Row]]
+"""Response → criterion → its row of `traces`, the bias among them."""
 
 
 def exported(models: pa.Table) -> Row | None:
@@ -72,29 +48,25 @@ def exported(models: pa.Table) -> Row | None:
     return rows[0] if rows else None
 
 
-def head_of(models: pa.Table) -> Row | None:
-    """What lies behind the bottleneck of that grader, see `Models.head`; None where nothing was exported."""
-    best = exported(models)
-    return json.loads(best["head"]) if best else None
+def by_response(traces: pa.Table) -> Traces:
+    """The rows of `traces`, responses in the order of their ids."""
+    found = defaultdict[str, dict[str, Row]](dict)
+    for row in traces.sort_by("response_id").to_pylist():
+        found[row["response_id"]][row["criterion_id"]] = row
+    return found
 
 
-def choose_responses(traces: pa.Table, models: pa.Table) -> dict[str, str]:
+def choose_responses(traces: Traces, head: Row) -> dict[str, str]:
     """Response → why it is worth looking at: the surest right grade, the surest wrong one, the least decided.
 
-    A response without a human grade is neither right nor wrong. Ties go by response id.
+    A response without a human grade is neither right nor wrong. Ties go by response id. head: see `Models.head`.
     """
-    head = head_of(models)
-    firsts: dict[str, Row] = {}
-    shares = defaultdict[str, dict[str, float]](dict)
-    for row in traces.drop_columns(["attention"]).sort_by("response_id").to_pylist():
-        firsts.setdefault(row["response_id"], row)
-        if row["share"] is not None:
-            shares[row["response_id"]][row["criterion_id"]] = row["share"]
+    firsts = {name: next(iter(rows.values())) for name, rows in traces.items()}
 
     def margin(name: str) -> float:
-        """The grade's probability less that of the next; alone where that is not known."""
-        likely = sorted(grades(shares[name], head).values(), reverse=True)
-        return likely[0] - likely[1] if len(likely) > 1 else float(firsts[name]["probability"])
+        """The grade's probability less that of the next."""
+        likely = sorted(grades(traces[name], head).values())
+        return likely[-1] - likely[-2] if len(likely) > 1 else 1.0
 
     sure = sorted(firsts, key=lambda name: -firsts[name]["probability"])
     reasons = defaultdict[str, list[str]](list)
@@ -106,41 +78,11 @@ def choose_responses(traces: pa.Table, models: pa.Table) -> dict[str, str]:
     return {name: ", and ".join(whys) for name, whys in reasons.items()}
 
 
-def read(
-    traces: pa.Table,
-    response_id: str,
-    text: str,
-    names: Mapping[str, str],
-    head: Row | None = None,
-) -> ResponseTrace:
-    """One response's rows of `traces` with its text. head: see `head_of`."""
-    rows = {row["criterion_id"]: row for row in traces.filter(pc.field("response_id") == response_id).to_pylist()}
-    concepts = tuple(rows[name] for name in names if name in rows)
-    first = next(iter(rows.values()))
-    shares = {row["criterion_id"]: row["share"] for row in concepts if row["share"] is not None}
-    return ResponseTrace(
-        response_id=response_id,
-        text=text,
-        names=names,
-        rows=concepts,
-        bias=rows[BIAS]["contribution"] if BIAS in rows else 0.0,
-        score=first["score"],
-        probability=first["probability"],
-        logit=first["logit"],
-        runner_up=first["runner_up"],
-        human=first["human"],
-        grades=grades(shares, head),
-    )
-
-
-def grades(shares: Mapping[str, float], head: Row | None) -> dict[float, float]:
-    """Score → calibrated probability: softmax of (W·A·s̃ + b)/T (REC-CBM, Eqs. 20 and 22); empty where there is no head
-    or a concept's share s̃ is missing."""
-    if head is None or not set(head["criteria"]) <= shares.keys():
-        return {}
-    observed = np.array([shares[name] for name in head["criteria"]])
-    logits = np.array(head["weights"]) @ (np.array(head["correction"]) @ observed) + np.array(head["bias"])
-    likely: Sequence[float] = softmax(logits / head["temperature"]).tolist()
+def grades(rows: Mapping[str, Row], head: Row) -> dict[float, float]:
+    """Score → calibrated probability: softmax of (W·A·s̃ + b)/T (REC-CBM, Eqs. 20 and 22)."""
+    shares = np.array([rows[name]["share"] for name in head["criteria"]])
+    logits = np.array(head["weights"]) @ (np.array(head["correction"]) @ shares) + np.array(head["bias"])
+    likely: list[float] = softmax(logits / head["temperature"]).tolist()
     return dict(zip(head["scores"], likely, strict=True))
 
 
@@ -169,19 +111,28 @@ class Fall(NamedTuple):
     bar_width: float
 
 
-def picture(trace: ResponseTrace) -> Markup:
-    """The trace, for a page with `trace.css`."""
-    rows = sorted(trace.rows, key=lambda row: -abs(row["contribution"]))
-    bias, *steps, total = waterfall([trace.bias, *(row["contribution"] for row in rows)], trace.logit)
-    probabilities = [level_columns(row["level_probabilities"] or ()) for row in rows]
-    attention = {trace.numbers[row["criterion_id"]]: row["attention"] for row in trace.rows}
+def picture(rows: Mapping[str, Row], text: str, names: Mapping[str, str], head: Row) -> Markup:
+    """The trace of a response, for a page with `trace.css`. rows: criterion → its row; names: concept → what people
+    read, in order; they are numbered from 1."""
+    first = next(iter(rows.values()))
+    numbers = {name: number for number, name in enumerate(names, 1)}
+    concepts = sorted((rows[name] for name in names), key=lambda row: -abs(row["contribution"]))
+    offset = rows[BIAS]["contribution"]
+    bias, *steps, total = waterfall([offset, *(row["contribution"] for row in concepts)], first["logit"])
+    levels = []
+    for row in concepts:
+        likely = {float(level): share for level, share in enumerate(row["level_probabilities"])}
+        levels.append(columns(likely, max(likely, key=lambda level: likely[level])))
     return filled(
         TEMPLATE,
-        trace=trace,
-        response=shaded(trace.text, attention),
-        grades=tuple(grade_columns(trace)),
+        trace=first,
+        names=names,
+        numbers=numbers,
+        response=shaded(text, {numbers[name]: rows[name]["attention"] for name in names}),
+        grades=columns(grades(rows, head), first["score"], first["human"]),
+        offset=offset,
         bias=bias,
-        rows=list(zip(rows, probabilities, steps, strict=True)),
+        rows=list(zip(concepts, levels, steps, strict=True)),
         total=total,
     )
 
@@ -198,25 +149,15 @@ def waterfall(added: Sequence[float], logit: float) -> list[Fall]:
     return falls
 
 
-def grade_columns(trace: ResponseTrace) -> Iterator[ProbabilityColumn]:
-    """The probability of each grade; where there are many only those that matter carry their label."""
-    labelled = {trace.score, trace.runner_up, trace.human}
-    for score, share in trace.grades.items():
-        name = say.level(score)
-        kinds = (("most", score == trace.score), ("people", score == trace.human))
-        kind = " ".join(name for name, holds in kinds if holds)
-        label = name if len(trace.grades) <= LABELLED or score in labelled else ""
-        yield ProbabilityColumn(label, share, f"{name}: {say.share(share)}", kind)
-
-
-def level_columns(likely: Sequence[float]) -> list[ProbabilityColumn]:
-    """The probability of each level."""
-    columns = []
-    for level, share in enumerate(likely):
-        label = str(level) if len(likely) <= LABELLED else ""
-        kind = "most" if share == max(likely) else ""
-        columns.append(ProbabilityColumn(label, share, f"{level}: {say.share(share)}", kind))
-    return columns
+def columns(likely: Mapping[float, float], most: float, people: float | None = None) -> list[ProbabilityColumn]:
+    """The probability of each level or grade; where there are many, only the one chosen and people's carry a label."""
+    found = []
+    for value, share in likely.items():
+        name = say.level(value)
+        kind = f"{'most' if value == most else ''} {'people' if value == people else ''}".strip()
+        label = name if len(likely) <= LABELLED or kind else ""
+        found.append(ProbabilityColumn(label, share, f"{name}: {say.share(share)}", kind))
+    return found
 
 
 class AttendedSpan(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -27,15 +27,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.tables.bottleneck import Models, Traces
+from rubricflow.tasks.core.contracts.tables.bottleneck import Traces
+from rubricflow.tasks.core.display.table import Row
 from rubricflow.tasks.methods.bottleneck.model import Head
 from rubricflow.tasks.methods.report.bottleneck import traces
 from rubricflow.tasks.methods.report.bottleneck.traces import (
     REACH,
     AttendedSpan,
-    ResponseTrace,
     attended_spans,
-    grade_columns,
+    by_response,
+    choose_responses,
+    columns,
     picture,
     shaded,
     waterfall,
@@ -50,14 +52,16 @@ def token(start: int, end: int, weight: float = 0.1) -> dict[str, Any]:
     return {"start": start, "end": end, "weight": weight}
 
 
-def trace(text: str = TEXT, response: str = "r1", names: dict[str, str] | None = None) -> ResponseTrace:
-    table = conform(Traces, traced(text if len(text) > 20 else TEXT))
-    head = traces.head_of(conform(Models, model_rows()))
-    return traces.read(table, response, text if len(text) > 20 else TEXT, names or NAMES, head)
+HEAD = json.loads(model_rows()[0]["head"])
 
 
-def seen(one: ResponseTrace) -> Seen:
-    return Seen(picture(one))
+def rows_of(response: str, text: str = TEXT) -> Mapping[str, Row]:
+    return by_response(conform(Traces, traced(text)))[response]
+
+
+def shown(text: str = TEXT, response: str = "r1", names: dict[str, str] | None = None) -> str:
+    long = text if len(text) > 20 else TEXT
+    return picture(rows_of(response, long), long, names or NAMES, HEAD)
 
 
 def test_a_token_goes_to_the_concept_that_weighs_it_most_and_neighbours_are_joined() -> None:
@@ -116,10 +120,11 @@ def test_a_long_response_is_cut_outside_of_what_is_looked_at() -> None:
 
 @pytest.mark.parametrize("response", ["r1", "r2", "r3", "r4"])
 def test_the_bars_lead_from_nothing_to_the_logit(response: str) -> None:
-    one = trace(response=response)
-    added = [one.bias, *sorted((row["contribution"] for row in one.rows), key=lambda value: -abs(value))]
-    *falls, total = waterfall(added, one.logit)
-    scale = total.bar_width / abs(one.logit)
+    rows = rows_of(response)
+    concepts = sorted((rows[name]["contribution"] for name in NAMES), key=lambda value: -abs(value))
+    added, logit = [rows["bias"]["contribution"], *concepts], rows["bias"]["logit"]
+    *falls, total = waterfall(added, logit)
+    scale = total.bar_width / abs(logit)
     assert falls[0].start == pytest.approx(total.start)
     assert all(a.end == b.start for a, b in pairwise(falls))
     assert falls[-1].end == pytest.approx(total.end)
@@ -127,34 +132,35 @@ def test_the_bars_lead_from_nothing_to_the_logit(response: str) -> None:
     assert all(fall.bar_start == min(fall.start, fall.end) for fall in falls)
     assert min(fall.bar_start for fall in (*falls, total)) == 0
     assert max(fall.bar_start + fall.bar_width for fall in (*falls, total)) == pytest.approx(REACH)
-    kinds = [kind for kind in seen(one).classes if kind in ("up", "down", "total")]
+    classes = Seen(shown(response=response)).classes
+    kinds = [kind for kind in classes if kind in ("up", "down", "total")]
     assert kinds == [*("up" if value >= 0 else "down" for value in added), "total"]
 
 
 def test_the_papers_trace_adds_up() -> None:
     """REC-CBM, appendix E.5: eight contributions make the logit 3.318 of grade 4, which has the probability 0.863."""
     added = {"R": 0.75, "CP": 0.65, "DU": 0.54, "EE": 0.49, "FC": 0.35, "FR": 0.35, "CC": 0.20, "TU": -0.01}
-    rows = tuple(
-        {"criterion_id": name, "contribution": value, "attention": [], "level_probabilities": [0.1, 0.2, 0.7]}
-        | {"expected": 1.6, "share": 0.8, "corrected": 0.41}
-        for name, value in added.items()
-    )
-    one = ResponseTrace("r", TEXT, {name: name for name in added}, rows, -0.002, 4.0, 0.863, 3.318, 3.0, 4.0, {})
-    html = picture(one)
+    first = {"response_id": "r", "score": 4.0, "probability": 0.863, "logit": 3.318, "runner_up": 3.0, "human": 4.0}
+    concept = {"attention": [], "level_probabilities": [0.1, 0.2, 0.7], "expected": 1.6, "share": 0.8, "corrected": 0.4}
+    rows = {
+        name: first | concept | {"criterion_id": name, "contribution": value}
+        for name, value in (added | {"bias": -0.002}).items()
+    }
+    size = len(added)
+    head = {"criteria": [*added], "correction": np.eye(size).tolist(), "weights": np.zeros((2, size)).tolist()}
+    head |= {"bias": [0.0, 0.0], "scores": [3.0, 4.0], "temperature": 1.0}
+    html = picture(rows, TEXT, {name: name for name in added}, head)
     falls = re.findall(r">([^<>]+)</span></td>", html)
     assert falls == ["0.00", "+0.75", "+0.65", "+0.54", "+0.49", "+0.35", "+0.35", "+0.20", "−0.01", "3.32"]
     assert "Grade 4, 86% sure" in Seen(html).of("grade")
 
 
 def test_grades_are_what_the_head_makes_of_the_shares() -> None:
-    shares = {"FC": 0.3, "CC": 0.8, "FR": 0.5}
-    found = traces.grades(shares, traces.head_of(conform(Models, model_rows())))
+    found = traces.grades(rows_of("r3"), HEAD)
     # A = (Ω + D⁻¹)⁻¹D⁻¹ of some Ω and D; the head is asked with A put into the weights instead.
     head = Head(WEIGHTS @ CORRECTION, OFFSET, temperature=TEMPERATURE)
     assert list(found) == list(SCORES)
-    assert list(found.values()) == pytest.approx(head.probabilities(np.array(list(shares.values()))).tolist())
-    assert traces.grades({"FC": 0.3}, traces.head_of(conform(Models, model_rows()))) == {}
-    assert traces.grades(shares, None) == {}
+    assert list(found.values()) == pytest.approx(head.probabilities(np.array([0.45, 0.4, 0.5])).tolist())
 
 
 def test_the_responses_shown_are_the_surest_right_and_wrong_and_the_least_decided() -> None:
@@ -166,34 +172,28 @@ def test_the_responses_shown_are_the_surest_right_and_wrong_and_the_least_decide
     known, unknown = (
         conform(Traces, [row | {"human": of.get(row["response_id"])} for row in traced()]) for of in (people, {})
     )
-    assert traces.choose_responses(known, view.models) == {
+    assert choose_responses(by_response(known), HEAD) == {
         "r3": "the surest of the right grades",
         "r2": "the surest of the wrong grades",
         "r4": "the least decided grade",  # 41% against 39%; r1 has 40% against 32%
     }
-    assert list(traces.choose_responses(unknown, view.models)) == ["r4"]
-    assert traces.choose_responses(view.traces.slice(0, 0), view.models) == {}
+    assert list(choose_responses(by_response(unknown), HEAD)) == ["r4"]
 
 
-def test_a_margin_is_over_all_grades_where_the_head_is_known() -> None:
+def test_a_margin_is_over_all_grades() -> None:
     """Of p = (.5, .5, 0) and (.4, .3, .3) the first is decided least, though it is surer."""
     head = {"criteria": ["FC"], "correction": [[1.0]], "scores": [0, 1, 2], "temperature": 1.0}
     head |= {"bias": np.log([0.4, 0.3, 0.3]).tolist(), "weights": np.log([[1.25], [5 / 3], [1e-6]]).tolist()}
-    rows = [
-        {"response_id": name, "criterion_id": "FC", "share": share, "contribution": 0.0, "attention": [], "score": 0.0}
-        | {"probability": sure, "logit": 0.0}
+    rows = {
+        name: {"FC": {"share": share, "probability": sure, "human": None}}
         for name, share, sure in (("even", 1.0, 0.5), ("spread", 0.0, 0.4))
-    ]
-    models = conform(Models, [model_rows()[0] | {"head": json.dumps(head)}])
-    table = conform(Traces, rows)
-    assert list(traces.choose_responses(table, models)) == ["even"]
-    assert list(traces.choose_responses(table, models.slice(0, 0))) == ["spread"]
+    }
+    assert list(choose_responses(rows, head)) == ["even"]
 
 
 @pytest.mark.parametrize("text", [EVIL, ARABIC * 3, "字" * 90, "x" * 5000, "\n" * 30 + "word", TEXT * 200])
 def test_whatever_is_written_is_text_inside_the_picture(text: str) -> None:
-    one = trace(text, names=dict.fromkeys(NAMES, EVIL))
-    html = picture(one)
+    html = shown(text, names=dict.fromkeys(NAMES, EVIL))
     known = "div p span bdi b i small mark table thead tbody tfoot tr th td"
     assert {tag for tag, _ in Seen(html).elements} <= set(known.split())
     assert not [name for _, attrs in Seen(html).elements for name in attrs if name.startswith("on") or "href" in name]
@@ -201,25 +201,21 @@ def test_whatever_is_written_is_text_inside_the_picture(text: str) -> None:
     assert html.count("⟨U+202E⟩") >= len(NAMES)
 
 
-def test_an_uncorrected_grader_without_a_head_has_a_picture() -> None:
-    rows = [row | {"corrected": None, "runner_up": None, "human": None} for row in traced()]
-    one = traces.read(conform(Traces, rows), "r1", TEXT, NAMES)
-    shown = seen(one)
-    assert shown.of("n").count("–") == len(NAMES)
-    assert "no human grade" in shown.words
-    assert "most" in shown.classes  # of the levels
-    assert list(grade_columns(one)) == []
+def test_an_uncorrected_grader_has_a_picture() -> None:
+    rows = {name: {**row, "corrected": None, "runner_up": None, "human": None} for name, row in rows_of("r1").items()}
+    seen = Seen(picture(rows, TEXT, NAMES, HEAD))
+    assert seen.of("n").count("–") == len(NAMES)
+    assert "no human grade" in seen.words
 
 
 @pytest.mark.parametrize("count", [2, 16, 61])
 def test_of_many_grades_only_those_that_matter_are_labelled(count: int) -> None:
     likely = {float(score): 1 / count for score in range(count)}
-    one = ResponseTrace("r", TEXT, {}, (), 1.0, 0.0, 1 / count, 1.0, 5.0, 1.0, likely)
-    columns = list(grade_columns(one))
-    assert [column.share for column in columns] == list(likely.values())
-    named = [column.name for column in columns if column.name]
-    assert named == ([str(score) for score in range(count)] if count <= 16 else ["0", "1", "5"])
-    assert [column.kind for column in columns[:3]] == ["most", "people", ""][:count]
+    found = columns(likely, 0.0, 1.0)
+    assert [column.share for column in found] == list(likely.values())
+    named = [column.name for column in found if column.name]
+    assert named == ([str(score) for score in range(count)] if count <= 16 else ["0", "1"])
+    assert [column.kind for column in found[:3]] == ["most", "people", ""][:count]
 
 
 def contrast(first: str, second: str) -> float:
