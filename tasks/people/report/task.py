@@ -17,7 +17,7 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.publish import publish, write_page
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.people.report.view import HEADER, AgreementFigures, AnnotationView, agreement_title, summary_rows
+from rubricflow.tasks.people.report.view import HEADER, AgreementFigures, AnnotationView, summary_rows
 from rubricflow.tasks.people.report.view import page as annotation_page
 
 
@@ -25,11 +25,10 @@ from rubricflow.tasks.people.report.view import page as annotation_page
 def report_annotation(run: Run, manifest: Path) -> str:
     """Write the report of annotation; print the agreement and where everything is, and leave the same as artifacts in
     the Prefect UI."""
-    page = write_annotation(run)
-    view = _annotation(run)
+    page, view = write_annotation(run), _annotation(run)
     rows = summary_rows(view.agreements, view.names)
     notes = tuple(AgreementFigures(view.agreements, view.names).cautions())
-    table = Table("agreement", agreement_title(view.agreements), HEADER, rows, notes)
+    table = Table("agreement", "Agreement on concepts", HEADER, rows, notes)
     waiting = say.plural(len(view.queue), "response waits", "responses wait")
     return publish(run, "annotation", f"{waiting} for people", table, {"manifest": manifest}, page)
 

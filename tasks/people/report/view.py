@@ -6,23 +6,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, product
-from operator import itemgetter
 
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.tables.people import AGREEMENT_METRICS, CONSTRUCTION_RULES, PHASES, Phase
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.charts import bar_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
-from rubricflow.tasks.core.display.table import Cell, Cells, Row, Table, count
+from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Row, Table, count
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.people.report import people
 
 ALL, FINAL = "all", "final"
 MOST = 4
 """Pairs of raters in the title and in charts."""
-ALPHA, KAPPA = "krippendorff_alpha", "kappa_quadratic"
+ALPHA = "krippendorff_alpha"
+KEYS = {ALPHA: "Krippendorff's alpha", "kappa_quadratic": "Kappa, quadratic", "exact": "Equal levels"}
 HEADER = ("raters", "phase", "concept", *AGREEMENT_METRICS.values(), "labels")
 """Columns of `summary_rows`."""
 
@@ -50,67 +50,80 @@ def page(view: AnnotationView) -> str:
 def content(view: AnnotationView) -> Page:
     """What the page shows."""
     agreement = AgreementFigures(view.agreements, view.names)
-    labels, queue, progress = view.labels, view.queue, people.progress_table(view.votes)
-    sections = [_agreement(agreement)] if agreement.pairs else []
-    tables = people.settled_table(labels), people.corrected_table(labels, people.audited(queue))
-    sections.append(Section("labels", "Labels: what settled them?", people.settled_takeaway(labels), tables=tables))
-    asked = people.queue_takeaway(queue, view.votes)
-    tables = people.reason_table(queue), people.case_table(queue, view.votes)
-    sections.append(Section("queue", "Queue: what are people asked about?", asked, tables=tables))
-    if progress.rows:
-        voted = f"{say.plural(len(progress.rows), 'person', 'persons')} voted"
-        sections.append(Section("people", "People: who has done what?", voted, tables=(progress,)))
-    if len(view.constructions):
-        sections.append(_inventory(view))
-    sections.append(Section("made", "How it was made", "What this rests on", facts=(("run", view.run_id),)))
+    keys = []
+    for raters, phase in agreement.pairs[:1]:
+        for metric, words in KEYS.items():
+            cell = agreement.cell(raters, phase, ALL, metric)
+            if cell.value is not None:
+                below = cell.interval, f"{agreement.labels(raters, phase, ALL)} labels"
+                keys.append(Key(f"{words}, {pair_title(raters, phase)}", say.number(cell.value), below))
     return Page(
         kind="Annotation report",
         study=say.name(view.study),
         title=sentence(agreement),
         lead=f"{say.plural(len(view.names), 'concept')}. {people.settled_takeaway(view.labels)}.",
-        keys=list(_keys(agreement)),
-        sections=sections,
+        keys=keys,
+        sections=list(_sections(view, agreement)),
     )
 
 
-def _keys(agreement: AgreementFigures) -> Iterator[Key]:
-    for raters, phase in agreement.pairs[:1]:
-        for metric, words in ((ALPHA, "Krippendorff's alpha"), (KAPPA, "Kappa, quadratic"), ("exact", "Equal levels")):
-            cell = agreement.cell(raters, phase, ALL, metric)
-            if cell.value is not None:
-                below = cell.interval, f"{agreement.labels(raters, phase, ALL)} labels"
-                yield Key(f"{words}, {pair_title(raters, phase)}", say.number(cell.value), below)
-
-
-def _agreement(agreement: AgreementFigures) -> Section:
-    return Section(
-        "agreement",
-        "Agreement: do raters of concepts say the same?",
-        _weakest(agreement),
-        "Krippendorff's alpha for ordered levels, with the 95% interval over responses: 1 is perfect, 0 what chance "
-        "would give. Final labels hold those on which the annotators agree and nobody was asked, so that each agrees "
-        "with them more easily than with the other one.",
-        drawings=list(_alphas(agreement)),
-        tables=tuple(table(agreement, *pair) for pair in agreement.pairs),
-        notes=(*agreement.notes(), *agreement.cautions()),
+def _sections(view: AnnotationView, agreement: AgreementFigures) -> Iterator[Section]:
+    if agreement.pairs:
+        yield Section(
+            "agreement",
+            "Agreement: do raters of concepts say the same?",
+            _weakest(agreement),
+            "Krippendorff's alpha for ordered levels, with the 95% interval over responses: 1 is perfect, 0 what "
+            "chance would give. Final labels hold those on which the annotators agree and nobody was asked, so that "
+            "each agrees with them more easily than with the other one.",
+            drawings=list(_alphas(agreement)),
+            tables=[table(agreement, *pair) for pair in agreement.pairs],
+            notes=(*agreement.notes(), *agreement.cautions()),
+        )
+    yield Section(
+        "labels",
+        "Labels: what settled them?",
+        people.settled_takeaway(view.labels),
+        tables=(people.settled_table(view.labels), people.corrected_table(view.labels, view.queue)),
     )
+    yield Section(
+        "queue",
+        "Queue: what are people asked about?",
+        people.queue_takeaway(view.queue, view.votes),
+        tables=(people.reason_table(view.queue), people.case_table(view.queue, view.votes)),
+    )
+    progress = people.progress_table(view.votes)
+    if progress.rows:
+        voted = f"{say.plural(len(progress.rows), 'person', 'persons')} voted"
+        yield Section("people", "People: who has done what?", voted, tables=(progress,))
+    checks = view.constructions.to_pylist()
+    if checks:
+        outcomes = [row["outcome"] for row in checks]
+        broken, decided = outcomes.count("broken"), len(outcomes) - outcomes.count("unknown")
+        yield Section(
+            "inventory",
+            "Inventory: is it built as it should be?",
+            f"{say.count(broken)} of {say.plural(decided, 'check')} that could be made are not kept",
+            tables=(_checks(view.names, checks),),
+        )
+    yield Section("made", "How it was made", "What this rests on", facts=(("run", view.run_id),))
 
 
 def _alphas(agreement: AgreementFigures) -> Iterator[Drawing]:
-    """The alpha of each concept between the first pairs of raters, all on one axis."""
-    alphas = {pair: agreement.cells(*pair, ALPHA) for pair in agreement.pairs}
-    cells = chain.from_iterable(concepts.values() for concepts in alphas.values())
-    ends = [end for cell in cells for end in cell[:3] if end is not None]
+    """The alpha of each concept between the first pairs of raters."""
     for raters, phase in agreement.pairs[:MOST]:
-        if concepts := alphas[raters, phase]:
+        bars = []
+        for words, cell in agreement.known(raters, phase, ALPHA).items():
+            bars.append(Bar(words, cell.value or 0.0, cell.low, cell.high, say.number(cell.value or 0.0)))
+        if bars:
             title = pair_title(raters, phase)
-            yield Drawing(title, people.spans(f"Alpha, {title}", phase, concepts, ends))
+            yield Drawing(title, bar_chart(Panel(f"Alpha, {title}", bars)))
 
 
 def _weakest(agreement: AgreementFigures) -> str:
     """The concept on which the first raters agree least."""
     raters, phase = agreement.pairs[0]
-    alphas = agreement.cells(raters, phase, ALPHA)
+    alphas = agreement.known(raters, phase, ALPHA)
     alphas.pop(agreement.concepts[ALL], None)
     if not alphas:
         return f"{AGREEMENT_METRICS[ALPHA].capitalize()} is undefined for every concept"
@@ -118,67 +131,57 @@ def _weakest(agreement: AgreementFigures) -> str:
     return f"{pair_title(raters, phase)}, agree least on {least}: alpha {say.number(alphas[least].value or 0.0)}"
 
 
-def _inventory(view: AnnotationView) -> Section:
-    checks = view.constructions.to_pylist()
-    counted = Counter(row["outcome"] for row in checks)
-    broken, decided = counted["broken"], counted["broken"] + counted["kept"]
+def _checks(names: Mapping[str, str], checks: list[Row]) -> Table:
+    """How the inventory keeps what it is constructed by, what is broken first."""
     rows = []
     for row in sorted(checks, key=lambda row: ("broken", "unknown", "kept").index(row["outcome"])):
-        named = view.names.get(row["subject"], row["subject"])
+        named = say.name(names.get(row["subject"], row["subject"]))
+        words = named, CONSTRUCTION_RULES[row["rule"]], PHASES[row["phase"]], row["outcome"]
         numbers = Cell(row["value"], digits=2), Cell(row["limit"], digits=2)
-        words = say.name(named), CONSTRUCTION_RULES[row["rule"]], PHASES[row["phase"]], row["outcome"]
         rows.append((*words, *numbers, say.visible(row["detail"])))
     header = ("Of", "rule", "by", "outcome", "value", "limit", "in words")
-    return Section(
-        "inventory",
-        "Inventory: is it built as it should be?",
-        f"{say.count(broken)} of {say.plural(decided, 'check')} that could be made are not kept",
-        tables=(Table("constructions", "Checks", header, rows),),
-    )
+    return Table("constructions", "Checks", header, rows)
 
 
 class AgreementFigures:
     """The rows of `agreements`, by what they measure. names: criterion → what people read, in order."""
 
     def __init__(self, agreements: pa.Table, names: Mapping[str, str]) -> None:
-        key = itemgetter("raters", "phase", "criterion_id", "metric")
-        self._rows: dict[tuple[str, Phase, str, str], Row] = {key(row): row for row in agreements.to_pylist()}
+        self._rows: dict[tuple[str, Phase, str, str], Row] = {}
+        for row in agreements.to_pylist():
+            self._rows[row["raters"], row["phase"], row["criterion_id"], row["metric"]] = row
         self.concepts = {ALL: "all concepts"} | {key: say.name(name) for key, name in names.items()}
         """Criterion → in words, all of them first."""
-        pairs = dict.fromkeys((key[0], key[1]) for key in self._rows)
-        order = sorted(pairs, key=lambda pair: (pair[1] != "before", FINAL not in pair[0].split(" and ")))
-        self.pairs: tuple[tuple[str, Phase], ...] = tuple(order)
+        pairs = dict.fromkeys((raters, phase) for raters, phase, *_ in self._rows)
+        self.pairs = sorted(pairs, key=lambda pair: (pair[1] != "before", FINAL not in pair[0].split(" and ")))
         """Raters with the phase: those before people were asked first, then those with the final labels."""
-
-    def row(self, raters: str, phase: Phase, criterion: str, metric: str) -> Row | None:
-        """The row of one number."""
-        return self._rows.get((raters, phase, criterion, metric))
 
     def cell(self, raters: str, phase: Phase, criterion: str, metric: str) -> Cell:
         """One number with its interval."""
-        row = self.row(raters, phase, criterion, metric)
+        row = self._rows.get((raters, phase, criterion, metric))
         if not row:
             return Cell(None)
         # Responses that the interval resamples: of all concepts those of the concept with most labels.
         concepts = [name for name in self.concepts if name != ALL] if criterion == ALL else [criterion]
-        rows = (self.row(raters, phase, name, metric) for name in concepts)
-        responses = max((row["n"] for row in rows if row), default=0)
+        responses = self._most((raters, phase, name, metric) for name in concepts)
         return Cell(row["value"], row["low"], row["high"], digits=2, ends="interval", clusters=responses)
+
+    def labels(self, raters: str, phase: Phase, criterion: str) -> Cell:
+        """Labels compared."""
+        return count(self._most((raters, phase, criterion, metric) for metric in AGREEMENT_METRICS))
+
+    def _most(self, keys: Iterator[tuple[str, Phase, str, str]]) -> int:
+        return max((self._rows[key]["n"] for key in keys if key in self._rows), default=0)
+
+    def known(self, raters: str, phase: Phase, metric: str) -> dict[str, Cell]:
+        """Concept in words → the number, where it is known."""
+        cells = {words: self.cell(raters, phase, name, metric) for name, words in self.concepts.items()}
+        return {words: cell for words, cell in cells.items() if cell.value is not None}
 
     def cautions(self) -> Iterator[str]:
         """What to know of the numbers whose intervals are marked."""
         cells = (self.cell(*key) for key in self._rows)
         yield from cautions(cell.clusters for cell in cells if cell.mark)
-
-    def labels(self, raters: str, phase: Phase, criterion: str) -> Cell:
-        """Labels compared."""
-        rows = (self.row(raters, phase, criterion, metric) for metric in AGREEMENT_METRICS)
-        return count(max((row["n"] for row in rows if row), default=0))
-
-    def cells(self, raters: str, phase: Phase, metric: str) -> dict[str, Cell]:
-        """Concept in words → the number, where it is known."""
-        cells = {words: self.cell(raters, phase, name, metric) for name, words in self.concepts.items()}
-        return {words: cell for words, cell in cells.items() if cell.value is not None}
 
     def notes(self) -> Iterator[str]:
         """Why numbers are missing, each reason once."""
@@ -206,13 +209,6 @@ def pair_title(raters: str, phase: Phase) -> str:
     return f"{say.name(raters)}, {PHASES[phase]}"
 
 
-def agreement_title(agreements: pa.Table) -> str:
-    """What the table of all pairs is called: whether people were asked yet."""
-    if "after" in agreements["phase"].to_pylist():
-        return "Agreement on concepts, before and after people were asked"
-    return "Agreement on concepts, nobody was asked yet"
-
-
 def table(agreement: AgreementFigures, raters: str, phase: Phase) -> Table:
     """Every concept's agreement of these raters."""
     rows = list[Cells]()
@@ -227,11 +223,8 @@ def table(agreement: AgreementFigures, raters: str, phase: Phase) -> Table:
 def summary_rows(agreements: pa.Table, names: Mapping[str, str]) -> list[tuple[str, ...]]:
     """Rows of text under `HEADER`, one for each pair of raters and concept; '–' stands for a number that is not
     known."""
-    agreement = AgreementFigures(agreements, names)
-    rows = []
-    for (raters, phase), criterion in product(agreement.pairs, agreement.concepts):
-        if agreement.row(raters, phase, criterion, ALPHA):
-            concept = "all concepts" if criterion == ALL else names.get(criterion, criterion)
-            numbers = [str(agreement.cell(raters, phase, criterion, metric)) for metric in AGREEMENT_METRICS]
-            rows.append((raters, phase, concept, *numbers, str(agreement.labels(raters, phase, criterion))))
+    agreement, rows = AgreementFigures(agreements, names), []
+    for raters, phase in agreement.pairs:
+        for concept, *cells in table(agreement, raters, phase).rows:
+            rows.append((raters, phase, say.plain(str(concept)), *map(str, cells)))
     return rows

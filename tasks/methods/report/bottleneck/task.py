@@ -28,8 +28,8 @@ from rubricflow.tasks.methods.report.bottleneck.view import page as grader_page
 
 @task(task_run_name="report")
 def report_graders(run: Run, manifest: Path) -> str:
-    """Write the report of graders and the pictures of its traces; print the summary and where everything is, and leave the same as artifacts in the
-    Prefect UI."""
+    """Write the report of graders and the pictures of its traces; print the summary and where everything is, and leave
+    the same as artifacts in the Prefect UI."""
     page = write_graders(run)
     trials = run.read(run.ref(Trials, "bottleneck"))
     rows, methods = grader_rows(trials), len(trials["method"].unique())
