@@ -59,10 +59,10 @@ def propose(
     with open_replies(house.replies) as replies, budget:
         structured = annotator.engine.structured if annotator.engine else True
         model = open_backend(annotator, base, replies, credential)
-        proposal = ask_for(brief, model, replies, annotator.sampling, structured)
-    write_atomically(to, as_yaml(proposal.rubric).encode())
-    print(f"{to}: {len(proposal.rubric.criteria)} concepts")
-    for row in constructions(proposal.rubric):
+        rubric = ask_for(brief, model, replies, annotator.sampling, structured)
+    write_atomically(to, as_yaml(rubric).encode())
+    print(f"{to}: {len(rubric.criteria)} concepts")
+    for row in constructions(rubric):
         if row["outcome"] != "unknown":
             print(f"{row['outcome']:7} {row['rule']}, {row['subject']}: {row['detail']}")
 

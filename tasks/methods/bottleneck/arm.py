@@ -25,7 +25,7 @@ from rubricflow.tasks.methods.bottleneck.cb_llm import Embed, cb_llm
 from rubricflow.tasks.methods.bottleneck.ct_cbm import ct_cbm
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Estimates, LabelledData
 from rubricflow.tasks.methods.bottleneck.fit import Trained, rec_cbm
-from rubricflow.tasks.methods.bottleneck.intervene import intervention_rows, order_of, saving_rows, savings
+from rubricflow.tasks.methods.bottleneck.intervene import intervention_rows, order_of, saving_rows
 from rubricflow.tasks.methods.bottleneck.measures import leakage_rows, trial_rows
 from rubricflow.tasks.methods.bottleneck.model import Head
 from rubricflow.tasks.methods.bottleneck.states import StateEncoder
@@ -176,7 +176,7 @@ def _steer(arm: Arm, ground: SharedGround, head: Head, estimates: Estimates, tab
         rows = np.concatenate([data.rows(split) for split in HELD_OUT])
         for row in leakage_rows(shares[rows], data, rows, "test", method, seed):
             tables[Trials].append(row | {"note": row["note"] or "calibration and test together"})
-    tables[Trials] += saving_rows(savings(levels, head, data, test, seed), method, seed, "test")
+    tables[Trials] += saving_rows(levels, head, data, test, method=method, seed=seed, split="test")
     for first in ORDERS:
         order = order_of(first, levels, head, tops, seed)
         tables[Interventions] += intervention_rows(

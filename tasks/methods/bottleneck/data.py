@@ -78,16 +78,14 @@ class Estimates:
         return chosen
 
     def chosen(self) -> Ints:
-        """(n, K) the most probable level of each concept; ValueError where there are no concepts."""
-        if self.levels is None:
-            raise ValueError("this grader has no concepts")
+        """(n, K) the most probable level of each concept, of a grader that has concepts."""
+        assert self.levels is not None
         chosen: Ints = self.levels.argmax(axis=2)
         return chosen
 
     def shares(self, tops: Ints) -> Floats:
         """(n, K) s̃, the expected level over the concept's top, in [0, 1] (Eqs. 13 and 18)."""
-        if self.levels is None:
-            raise ValueError("this grader has no concepts")
+        assert self.levels is not None
         return shares_of(self.levels, tops)
 
 

@@ -11,8 +11,7 @@ priority of a concept does not depend on its label.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 from scipy.special import softmax
@@ -185,16 +184,10 @@ def expected_change(levels: Floats, head: Head, shares: Floats, tops: Ints) -> F
     return changes
 
 
-class Questions(NamedTuple):
-    """The questions of a policy over a whole set: order, (n, K) concepts of a response, first asked first; turn,
-    (n, K) the question, 0 first, at which they are asked; K·n for what cannot be asked."""
-
-    order: Ints
-    turn: Ints
-
-
-def ask(policy: Order, levels: Floats, head: Head, answers: Floats, tops: Ints, seed: int) -> Questions:
-    """Every question that can be asked, one at a time, always the one of highest priority in the whole set.
+def ask(policy: Order, levels: Floats, head: Head, answers: Floats, tops: Ints, seed: int) -> tuple[Ints, Ints]:
+    """Every question that can be asked, one at a time, always the one of highest priority in the whole set: order, (n,
+    K) concepts of a response, first asked first; turn, (n, K) the question, 0 first, at which they are asked; K·n for
+    what cannot be asked.
 
     answers: (n, K) shares that the educator gives, NaN where none can be had. expected_change is taken anew for what is
     left of a response after each of its answers. Of equal priorities the earlier response, then the earlier concept.
@@ -205,7 +198,7 @@ def ask(policy: Order, levels: Floats, head: Head, answers: Floats, tops: Ints, 
         fixed = np.where(np.isnan(answers), -np.inf, priorities(policy, levels, head, tops, seed))
         order = np.argsort(-fixed, axis=1, kind="stable")
         priority = np.take_along_axis(fixed, order, axis=1)
-    return Questions(order, _turns(priority))
+    return order, _turns(priority)
 
 
 def _adaptive(levels: Floats, head: Head, answers: Floats, tops: Ints) -> tuple[Ints, Floats]:
@@ -237,44 +230,18 @@ def _turns(priority: Floats) -> Ints:
     return np.where(np.isneginf(priority), n * count, turn.reshape(n, count))
 
 
-class OverRandom(NamedTuple):
-    """A number of a policy: value; change: less that of asking at random, with its 95% interval over responses; None
-    where undefined."""
+def saving_rows(
+    levels: Floats, head: Head, data: LabelledData, rows: Ints, *, method: str, seed: int, split: str, draws: int = 500
+) -> list[dict[str, Any]]:
+    """Rows of table `trials`: what the questions of every policy buy when an educator gives the labels one by one.
 
-    value: float | None
-    change: float | None
-    low: float | None
-    high: float | None
+    saving_area_<policy>: under the curve of the accuracy over the questions asked, 0 … 1: its mean over budgets;
+    saving_questions_<policy>: share of the questions at which 90% of the gain of all answers is first reached, None
+    where answers do not gain. The note compares with random, by a 95% interval over responses.
 
-
-@dataclass(frozen=True)
-class Saving:
-    """What the questions of a policy buy on n responses."""
-
-    policy: Order
-    n: int
-    """Responses with a grade."""
-    values: Floats
-    """(STEPS + 1,) the accuracy at equal steps of the questions asked, NaN where it is undefined."""
-    area: OverRandom
-    """Under the curve, 0 … 1: the mean of the accuracy over budgets."""
-    needed: OverRandom
-    """Share of the questions at which 90% of the gain of all answers is first reached; None where answers do not
-    gain."""
-
-
-def savings(
-    levels: Floats,
-    head: Head,
-    data: LabelledData,
-    rows: Ints,
-    seed: int,
-    draws: int = 500,
-) -> list[Saving]:
-    """The saving curve of every policy, when an educator gives the labels one by one.
-
-    levels: (rows, K, M + 1) p̂ of `rows`; responses without a grade leave. Each policy asks once, over the whole set;
-    the bootstrap then resamples responses with what they were asked, the same ones for all policies.
+    levels: (rows, K, M + 1) p̂ of `rows`, which belong to `split`; responses without a grade leave. Each policy asks
+    once, over the whole set; the bootstrap then resamples responses with what they were asked, the same ones for all
+    policies.
     """
     graded = data.grades[rows] != MISSING
     levels, rows = levels[graded], rows[graded]
@@ -285,21 +252,33 @@ def savings(
     classes = len(data.scores)
     grades = []
     for policy in POLICIES:
-        plan = ask(policy, levels, head, answers, tops, seed)
-        after = grades_after(head, shares_of(levels, tops), plan.order, answers)
-        answered = (plan.turn < budgets[:, None, None]).sum(axis=2)
+        order, turn = ask(policy, levels, head, answers, tops, seed)
+        after = grades_after(head, shares_of(levels, tops), order, answers)
+        answered = (turn < budgets[:, None, None]).sum(axis=2)
         grades.append(after[answered, np.arange(len(rows))])  # of each budget and response
     measure = MEASURES["accuracy"]
     found = [[measure(right, chosen, 0, classes - 1).value for chosen in of_policy] for of_policy in grades]
-    values = np.array(found, np.float64)  # NaN where it is undefined
+    values = np.array(found, np.float64)  # (policies, STEPS + 1), NaN where it is undefined
     sample = resampled_metrics(np.concatenate(grades), right, classes, draws, seed)["task_accuracy"]
     drawn = np.moveaxis(sample.reshape(len(POLICIES), len(shares), draws), 2, 1)
-    areas = _compared(np.asarray(np.trapezoid(values, shares)), np.asarray(np.trapezoid(drawn, shares)), len(rows))
-    needs = _compared(_needed(values, shares), _needed(drawn, shares), len(rows))
-    return [
-        Saving(policy, len(rows), curve, area, needed)
-        for policy, curve, area, needed in zip(POLICIES, values, areas, needs, strict=True)
-    ]
+    numbers = {
+        "area": (np.asarray(np.trapezoid(values, shares)), np.asarray(np.trapezoid(drawn, shares))),
+        "questions": (_needed(values, shares), _needed(drawn, shares)),
+    }
+    records, random = [], POLICIES.index("random")
+    for place, policy in enumerate(POLICIES):
+        for name, (of_policies, resampled) in numbers.items():
+            value, change = float(of_policies[place]), float(of_policies[place] - of_policies[random])
+            low, high = interval(resampled[place] - resampled[random], len(rows))[:2]
+            note = "of task_accuracy"
+            if np.isnan(value):
+                note = "undefined: the answers do not raise task_accuracy"
+            elif low is not None and high is not None and not np.isnan(change):
+                note += f"; {change:+.3f} [{low:+.3f}, {high:+.3f}] against random"
+            record = {"method": method, "seed": seed, "setting": "", "split": split, "criterion_id": ""}
+            record |= {"metric": f"saving_{name}_{policy}", "value": None if np.isnan(value) else value}
+            records.append(record | {"n": len(rows), "note": note})
+    return records
 
 
 def _needed(values: Floats, shares: Floats) -> Floats:
@@ -315,32 +294,3 @@ def _needed(values: Floats, shares: Floats) -> Floats:
     gains = first > 0
     beyond = (high - GAIN) / np.where(gains, high - low, 1)
     return np.where(gains, shares[first] - beyond * shares[1], np.nan)
-
-
-def _compared(values: Floats, drawn: Floats, responses: int) -> list[OverRandom]:
-    """Each policy's number compared with that of random; values: (policies,), drawn: (policies, draws), of so many
-    responses."""
-    random = POLICIES.index("random")
-    comparisons = []
-    for value, sample in zip(values, drawn, strict=True):
-        low, high = interval(sample - drawn[random], responses)[:2]
-        value, change = (None if np.isnan(number) else float(number) for number in (value, value - values[random]))
-        comparisons.append(OverRandom(value, change, low, high))
-    return comparisons
-
-
-def saving_rows(savings: list[Saving], method: str, seed: int, split: str) -> list[dict[str, Any]]:
-    """Rows of table `trials`: saving_area_<policy> and saving_questions_<policy>; the note compares with random."""
-    grader = {"method": method, "seed": seed, "setting": "", "split": split}
-    rows = []
-    for saving in savings:
-        for name, number in (("area", saving.area), ("questions", saving.needed)):
-            note = "of task_accuracy"
-            if number.value is None:
-                note = "undefined: the answers do not raise task_accuracy"
-            elif number.low is not None and number.change is not None:
-                note += f"; {number.change:+.3f} [{number.low:+.3f}, {number.high:+.3f}] against random"
-            metric = f"saving_{name}_{saving.policy}"
-            value = {"metric": metric, "criterion_id": "", "value": number.value, "n": saving.n, "note": note}
-            rows.append(grader | value)
-    return rows

@@ -62,11 +62,8 @@ def trial_rows(
 
     estimates: of `data.rows(split)`, in their order; a grader of the first concepts alone is measured on those.
     calibrated: (rows, S + 1) probabilities of the grades after calibration. task_mae is in units of the score.
-    ValueError on another number of rows.
     """
     rows = data.rows(split)
-    if len(estimates.grades) != len(rows):
-        raise ValueError(f"{len(estimates.grades)} estimates for the {len(rows)} responses of split {split}")
     values = _task(data.grades[rows], estimates.grade, data.scores)
     values += _probabilities(data.grades[rows], estimates.grades, calibrated)
     if estimates.levels is not None:

@@ -70,14 +70,9 @@ class Consensus(NamedTuple):
 def rater_noise(marks: Floats, tops: Ints) -> RaterNoise:
     """Severity, noise and reliability of every rater on every concept.
 
-    marks: (n, K, R) levels 0…M_k, NaN where a rater gave none; tops: (K,) M_k. ValueError on another shape or a mark
-    off its scale; InputError where no response was marked by two persons on any concept.
+    marks: (n, K, R) levels 0…M_k, NaN where a rater gave none; tops: (K,) M_k, at least 1. InputError where no response
+    was marked by two persons on any concept.
     """
-    if marks.ndim != 3 or tops.shape != marks.shape[1:2] or not (tops >= 1).all():
-        raise ValueError(f"needs marks (n, K, R) and tops (K,), got {marks.shape} and {tops.shape}")
-    # NaN fails both comparisons.
-    if (marks < 0).any() or (marks > tops[:, None]).any():
-        raise ValueError("a mark lies off its concept's levels")
     if not ((~np.isnan(marks)).sum(axis=2) > 1).any():
         raise InputError(NOBODY_SHARES, hint="leave rater_noise off, or have some responses marked by several")
     shares = marks / tops[:, None]

@@ -146,11 +146,6 @@ class Cached(FrozenStates):
             place[:length] = self._states.values[start : start + length]
         return torch.from_numpy(padded), mask_of(lengths)
 
-    def load_state_dict(self, weights: Weights | None) -> None:
-        """Nothing; ValueError for weights, which belong to a tuned encoder."""
-        if weights is not None:
-            raise ValueError("kept states cannot load an encoder's weights")
-
 
 class TunedBackbone:
     """A copy of a backbone that learns."""

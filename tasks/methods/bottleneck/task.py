@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,18 +40,7 @@ from rubricflow.tasks.methods.bottleneck.prompted import choose_shots, prompted
 
 STAGE = "bottleneck"
 TABLES: tuple[type[Row], ...] = (Models, Trials, Interventions, ConceptLinks, Judgments, Gradings, Traces)
-
-
-class Taught(NamedTuple):
-    """What bottleneck writes; judgments, gradings and traces are those of the exported grader."""
-
-    models: TableRef
-    trials: TableRef
-    interventions: TableRef
-    links: TableRef
-    judgments: TableRef
-    gradings: TableRef
-    traces: TableRef
+"""What bottleneck writes; judgments, gradings and traces are those of the exported grader."""
 
 
 @task(task_run_name=named(STAGE))
@@ -66,7 +55,7 @@ def train(
     bundles: TableRef,
     labels: TableRef | None,
     key_of: KeyOf = os.environ.get,
-) -> Taught:
+) -> tuple[TableRef, ...]:
     """Train and measure every grader of the study, a shard for each; finished ones are passed over.
 
     people, marks: gradings and judgments of the data. labels: the final labels of the study's annotation, where it
@@ -96,7 +85,7 @@ def train(
                 with piece():
                     rows = _prompted_rows(run, base, study_set, plan.prompted, shots, key_of)
                     run.commit(STAGE, f"prompted-{shots}", {Trials: rows})
-    return Taught(*(run.ref(row, STAGE) for row in TABLES))
+    return tuple(run.ref(row, STAGE) for row in TABLES)
 
 
 def _prompted_rows(

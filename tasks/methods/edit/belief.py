@@ -294,11 +294,9 @@ def separations(
     labels: Sequence[Label], signals: Mapping[Signal, Floats], rollouts: Sequence[str]
 ) -> Iterator[Separation]:
     """Table 8, for each signal by steps and by rollouts' means. labels, rollouts: (steps,) of all rollouts together;
-    signals: each (steps,), finite. ValueError on other lengths or values that are not finite."""
+    signals: each (steps,), finite."""
     kinds, names = np.asarray(labels, dtype=object), np.asarray(rollouts, dtype=object)
     for signal, values in signals.items():
-        if values.shape != kinds.shape or len(names) != len(kinds) or not np.isfinite(values).all():
-            raise ValueError(f"signal '{signal}' needs one finite value for each of {len(kinds)} labelled steps")
         high = HIGHER[signal]
         low: Label = "synthesis" if high == "grounding" else "grounding"
         steps = {kind: values[kinds == kind] for kind in (high, low)}

@@ -70,7 +70,7 @@ class _Resampled(NamedTuple):
 
 def figures(marks: GraderMarks, draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
     """Each metric of `BOUNDS` with its 95% interval, as columns of `arm_metrics`: metric, value, low, high (None where
-    undefined), n, note. ValueError on a mark off its scale or arrays of different lengths.
+    undefined), n, note.
 
     Macro QWK is the mean over the questions whose gold marks differ: of constant ones it is undefined or zero whatever
     a grader does. They are left out and counted in the note. Who always gives the same mark where gold marks differ has
@@ -84,11 +84,9 @@ def differences(arm: GraderMarks, against: GraderMarks, draws: int = 2000, seed:
     """Each metric of `arm` less that of `against`, paired over responses, as columns of `arm_differences`: those of
     `figures`, and p, the two-sided bootstrap p-value of no difference, above 0.
 
-    QWK and MAE compare the responses that both have marked, and so need not be the difference of the two figures.
-    ValueError where the responses are not the same.
+    QWK and MAE compare the responses that both have marked, and so need not be the difference of the two figures. Both
+    are of the same responses.
     """
-    if list(arm.items) != list(against.items) or not np.array_equal(arm.gold, against.gold):
-        raise ValueError("two graders are compared on the same responses")
     both = ~np.isnan(arm.predicted) & ~np.isnan(against.predicted)
     own, other = _measured(arm, draws, seed), _measured(against, draws, seed)
     for grader, measured in ((arm, own), (against, other)):
@@ -128,12 +126,6 @@ def _columns(found: _Resampled, bounds: tuple[float, float] = (-np.inf, np.inf))
 
 def _measured(marks: GraderMarks, draws: int, seed: int) -> dict[str, _Resampled]:
     """Every metric. Row 0 of the sums is the data, the others are the draws."""
-    columns = (marks.tops, marks.gold, marks.predicted, marks.closed)
-    if {column.shape for column in columns} != {(len(marks.items),)}:
-        raise ValueError(f"highest, gold and given marks must be of the same {len(marks.items)} responses")
-    for scores in (marks.gold, marks.predicted):
-        if ((scores < 0) | (scores > marks.tops)).any():
-            raise ValueError("a mark lies outside 0…M_q")
     rng = np.random.default_rng(seed)
     sums = np.zeros((draws + 1, len(TERMS)))
     stated, kappa, defined = np.zeros((3, draws + 1))
@@ -261,10 +253,8 @@ def divergence(policy: Sequence[Floats], reference: Sequence[Floats]) -> dict[st
     nats; None without boundaries, in a part too, or where not finite.
 
     policy, reference: beliefs at the boundaries of the same rollouts, each (T + 1, M + 1), rows that sum to 1. A
-    rollout without steps has no relative position and so no part. ValueError where rollouts or shapes differ.
+    rollout without steps has no relative position and so no part.
     """
-    if [belief.shape for belief in policy] != [belief.shape for belief in reference]:
-        raise ValueError("beliefs must be of the same boundaries and marks")
     kl: list[Floats] = [np.empty(0)]
     jsd, third = kl.copy(), kl.copy()
     for p, q in zip(policy, reference, strict=True):

@@ -70,8 +70,6 @@ SIGNALLED = tuple(arm for arm in TUNED if arm not in ("int_sft", "no_signals"))
 """Arms whose pool rests on the signals."""
 GROUNDING = ("grounding_scheme", "grounding_answer", "grounding_prefix")
 """Columns of what a step rests on, in the order of `Support`."""
-_AS_THEY_ARE = ("rank", "checklist", "refused", "reply", "repaired")
-"""Columns of `revisions` that hold a field of `Revision` unchanged."""
 _REASONS = {"no_mark": "unreadable_reply", "off_scale": "off_scale"}
 
 
@@ -252,20 +250,12 @@ def revision_row(arm: Arm, seed: int, revision: Revision) -> dict[str, Any]:
         "begun": revision.begun or None,
         "marks": list(revision.marks),
         "kept": revision.repaired is not None,
-        **{name: getattr(revision, name) for name in _AS_THEY_ARE},
+        "rank": revision.rank,
+        "checklist": revision.checklist,
+        "refused": revision.refused,
+        "reply": revision.reply,
+        "repaired": revision.repaired,
     }
-
-
-def revision_of(row: Record, attempt: FailedRollout) -> Revision:
-    """The revision that a row of `revisions` holds."""
-    return Revision(
-        attempt=attempt,
-        step=None if row["step"] is None else row["step"] - 1,
-        sub_steps=tuple(row["sub_steps"]),
-        begun=row["begun"] or "",
-        marks=tuple(row["marks"]),
-        **{name: row[name] for name in _AS_THEY_ARE},
-    )
 
 
 def learning_row(metric: Record, step: int) -> dict[str, Any]:
@@ -283,33 +273,36 @@ def _column(table: pa.Table, name: str) -> Floats:
 # 2.2).
 
 
-def pooled(arm: Arm, revisions: Sequence[Revision], attempts: Sequence[FailedRollout], share: float, seed: int) -> Pool:
-    """The pool of an arm; InputError where it is empty. attempts: all rollouts of the seed.
+def pooled(arm: Arm, revisions: Sequence[Record], attempts: Sequence[FailedRollout], share: float, seed: int) -> Pool:
+    """The pool of an arm; InputError where it is empty. revisions: rows of `revisions`; attempts: all rollouts of the
+    seed.
 
     InT learns its interventions and nothing else: the kept attempts up to and with the intervention, without what
     followed, so that they do not end.
     """
     lost = summary(revisions, sum(map(is_wrong, attempts)))
-    demonstrations = []
     if arm == "int_sft":
-        for revision in revisions:
-            if revision.repaired is not None:
-                demonstration = Demonstration(*revision.attempt.key, "intervention", revision.begun, False)
-                demonstrations.append(demonstration)
-        return pool(demonstrations, [], share, seed, lost=lost)
+        interventions = []
+        for row in revisions:
+            if row["kept"]:
+                key = row["response_id"], row["sample"]
+                interventions.append(Demonstration(*key, "intervention", row["begun"], False))
+        return pool(interventions, [], share, seed, lost=lost)
+    natural = []
     for attempt in attempts:
         if not is_wrong(attempt):
             completion = up_to_mark(attempt.text, attempt.sample.top)
-            demonstrations.append(Demonstration(*attempt.key, "natural", completion, True))
-    return pool(repaired(revisions), demonstrations, share, seed, lost=lost)
+            natural.append(Demonstration(*attempt.key, "natural", completion, True))
+    return pool(repaired(revisions), natural, share, seed, lost=lost)
 
 
-def repaired(revisions: Sequence[Revision]) -> list[Demonstration]:
-    """The mended rollouts, one for each attempt: that of the best-ranked candidate that was kept."""
+def repaired(revisions: Sequence[Record]) -> list[Demonstration]:
+    """The mended rollouts, one for each attempt: that of the best-ranked candidate that was kept. revisions: rows of
+    the table."""
     best: dict[Key, str] = {}
-    for revision in sorted(revisions, key=lambda revision: revision.rank):
-        if revision.repaired is not None:
-            best.setdefault(revision.attempt.key, revision.repaired)
+    for row in sorted(revisions, key=itemgetter("rank")):
+        if row["repaired"] is not None:
+            best.setdefault((row["response_id"], row["sample"]), row["repaired"])
     return [Demonstration(*key, "repaired", text, True) for key, text in sorted(best.items())]
 
 
@@ -341,19 +334,17 @@ def pool(
     return Pool(tuple(sorted([*mended, *others])), note)
 
 
-def summary(revisions: Sequence[Revision], wrong: int) -> str:
+def summary(revisions: Sequence[Record], wrong: int) -> str:
     """Where the wrong rollouts went, in words: how many there were, had a candidate, were refused, and why, or kept.
 
-    wrong: rollouts without the gold mark.
+    revisions: rows of the table; wrong: rollouts without the gold mark.
     """
     if not wrong:
         return "no rollout was wrong"
     if not revisions:
         return f"none of {wrong} wrong rollouts had a step to mend"
-    refused = Counter(revision.refused for revision in revisions if revision.refused is not None)
-    reasons = ", ".join(f"{reason} {count}" for reason, count in refused.most_common())
-    repaired = sum(revision.repaired is not None for revision in revisions)
-    return (
-        f"{wrong} wrong rollouts, {len(revisions)} revisions, {refused.total()} refused"
-        f"{f' ({reasons})' if reasons else ''}, {repaired} reached the gold mark"
-    )
+    refused = Counter(row["refused"] for row in revisions if row["refused"])
+    reasons = ", ".join(f"{reason} {count}" for reason, count in refused.most_common()) or "none"
+    kept = sum(row["kept"] for row in revisions)
+    revised = f"{len(revisions)} revisions, {refused.total()} refused ({reasons})"
+    return f"{wrong} wrong rollouts, {revised}, {kept} reached the gold mark"

@@ -58,13 +58,10 @@ class Prompts:
         return self._templates.fill("grade", values)
 
     def checklist(self, sample: Sample) -> str:
-        """Asks for every marking point with a verdict and a quote; the gold mark is given (section 2.2). ValueError
-        without one.
+        """Asks for every marking point with a verdict and a quote; the gold mark is given (section 2.2).
 
         The lines are named one by one: a small model that is shown a form alone copies it, or numbers as it likes.
         """
-        if sample.gold is None:
-            raise ValueError(f"{sample.response_id}: a checklist needs the gold mark")
         lines = ", ".join(line_ids(sample.scheme)) or "every point"
         return self._templates.fill("checklist", self._values(sample) | {"gold": str(sample.gold), "points": lines})
 
@@ -83,8 +80,6 @@ class Prompts:
 
     def intervene(self, sample: Sample, attempt: Sequence[str]) -> str:
         """Asks for the number of the first wrong step and one step in its place, the gold mark given (InT)."""
-        if sample.gold is None:
-            raise ValueError(f"{sample.response_id}: an intervention needs the gold mark")
         numbered = "\n".join(f"{number}: {step}" for number, step in enumerate(attempt, 1))
         return self._templates.fill(
             "intervene", self._values(sample, numbered) | {"attempt": numbered, "gold": str(sample.gold)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
@@ -29,33 +28,15 @@ from rubricflow.tasks.methods.edit.rollout import grading_samples
 from rubricflow.tasks.methods.edit.training import go_through, prove, worth
 from rubricflow.tasks.methods.edit.workspace import STAGE, Workspace
 
-
-class EditTables(NamedTuple):
-    """What edit writes; gradings are those of every arm on the test split."""
-
-    rollouts: TableRef
-    steps: TableRef
-    separations: TableRef
-    revisions: TableRef
-    demonstrations: TableRef
-    policies: TableRef
-    learning: TableRef
-    gradings: TableRef
-    rule_tests: TableRef
-    faithfulness: TableRef
-    metrics: TableRef
-    differences: TableRef
-
-
 TABLES: tuple[type[Row], ...] = (Rollouts, Steps, Separations, Revisions, Demonstrations, Policies, Learning, Gradings)
 TABLES += (RuleTests, RuleFaithfulness, ArmMetrics, ArmDifferences)
-"""In the order of `EditTables`."""
+"""What edit writes; gradings are those of every arm on the test split."""
 
 
 @task(task_run_name=named(STAGE))
 def train(
     run: Run, study: Study, base: Path, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef
-) -> EditTables:
+) -> tuple[TableRef, ...]:
     """Train and measure every arm of the study with every seed. What is finished is passed over, and a training goes on
     from its last checkpoint.
 
@@ -76,4 +57,4 @@ def train(
         for seed in study.edit.seeds:
             go_through(workspace, seed)
         run.commit(STAGE, "worth", worth(workspace, study.evaluation.draws, study.evaluation.seed))
-    return EditTables(*(run.ref(row, STAGE) for row in TABLES))
+    return tuple(run.ref(row, STAGE) for row in TABLES)

@@ -44,7 +44,6 @@ from rubricflow.tasks.methods.edit.phases import (
     pooled,
     repaired,
     revised,
-    revision_of,
     revision_row,
     rolled,
     selected,
@@ -193,13 +192,14 @@ def _revise(workspace: Workspace, arm: Arm, seed: int) -> None:
         reviser = Reviser(prompts, policy.write, plan.revising, plan.max_tokens, sampling_seed(shard))
         revisions = revised(arm, attempts, steps, reviser)
         wrong = {attempt.key: attempt for attempt in attempts}
-        texts = repaired(revisions) if arm != "int_sft" else []
+        revision_rows = [revision_row(arm, seed, revision) for revision in revisions]
+        texts = repaired(revision_rows) if arm != "int_sft" else []
         mended = [wrong[text.response_id, text.sample]._replace(text=text.completion) for text in texts]
         believed = beliefs(policy, prompts, [(attempt.sample, attempt.text) for attempt in mended])
         rows: list[dict[str, Any]] = []
         for attempt, belief in zip(mended, believed, strict=True):
             rows += step_rows(arm, seed, attempt, belief)
-        return {Revisions: [revision_row(arm, seed, revision) for revision in revisions], Steps: rows}
+        return {Revisions: revision_rows, Steps: rows}
 
     label = f"seed {seed}: {arm}: revisions of responses"
     in_chunks(run, f"revisions-{arm}-{seed}", workspace.samples.train, fill, label)
@@ -220,9 +220,7 @@ def _train_arm(workspace: Workspace, arm: Arm, seed: int) -> None:
             row["note"] = f"{STARTS[arm]}, which it begins with, was not trained"
     elif arm in TUNED:
         attempts = attempts_of(workspace, seed, workspace.samples.train)
-        by_key = {attempt.key: attempt for attempt in attempts}
-        rows = rows_of(workspace.run, Revisions, of_arm(arm, seed))
-        revisions = [revision_of(saved, by_key[saved["response_id"], saved["sample"]]) for saved in rows]
+        revisions = rows_of(workspace.run, Revisions, of_arm(arm, seed))
         try:
             texts, row["note"] = pooled(arm, revisions, attempts, workspace.plan.revising.natural, seed)
         except InputError as empty:

@@ -34,9 +34,8 @@ Fill = Callable[[str, Sequence[Sample]], Tables]
 """Name of a shard and its samples → its tables."""
 
 
-_EVERY_S = 5.0
-_SILENT_S = 30.0
-"""Seconds after which a chunk that is still worked on is told of."""
+_EVERY_S, _SILENT_S = 5.0, 30.0
+"""Seconds between two lines about a phase, where it goes on and where nothing is reached."""
 
 
 class TrainingProgress:
@@ -45,28 +44,25 @@ class TrainingProgress:
     def __init__(self, label: str, total: int, done: int | None = None) -> None:
         """done: what an earlier session did, which does not count for the speed; None for what is reached first."""
         self._label, self._total, self._before = label, total, done
-        self._start = self._last = self._heard = time.monotonic()
+        self._done = done or 0
+        self._start = self._last = time.monotonic()
 
     def reached(self, done: int) -> None:
         """So many are done now; a line if the last one is long enough ago, or nothing is left."""
-        now = self._heard = time.monotonic()
         if self._before is None:
-            self._before, self._start = done, now
-        if now - self._last < _EVERY_S and done < self._total:
-            return
-        self._last = now
-        rate = (done - self._before) / max(now - self._start, 1e-9)
-        remaining = f", {_words((self._total - done) / rate)} left" if rate and done < self._total else ""
-        print(f"edit: {self._label} {done:,} of {self._total:,}, {rate:.3g}/s{remaining}")
+            self._before, self._start = done, time.monotonic()
+        self._done = done
+        self.look(0.0 if done >= self._total else _EVERY_S)
 
-    def look(self) -> None:
-        """A line where nothing was reached for long: the chunk is still worked on."""
+    def look(self, after: float = _SILENT_S) -> None:
+        """The line, where the last one is so many seconds ago."""
         now = time.monotonic()
-        if now - max(self._heard, self._last) < _SILENT_S:
+        if now - self._last < after:
             return
         self._last = now
-        silent = _words(now - self._heard)
-        print(f"edit: {self._label}, {self._total:,} in all: at work on the same chunk for {silent}")
+        rate = (self._done - (self._before or 0)) / max(now - self._start, 1e-9)
+        left = f", {(self._total - self._done) / rate / 60:.0f} min left" if rate else ""
+        print(f"edit: {self._label} {self._done:,} of {self._total:,}, {rate:.3g}/s{left}")
 
 
 @dataclass(frozen=True)
@@ -195,7 +191,3 @@ def of_arm(arm: Arm, seed: int, samples: Sequence[Sample] | None = None) -> pc.E
     if samples is None:
         return condition
     return condition & pc.field("response_id").isin([sample.response_id for sample in samples])
-
-
-def _words(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

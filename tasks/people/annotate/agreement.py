@@ -55,22 +55,16 @@ def agreements(
     raters: at least two, with levels of the same responses; criteria: concept → its top level M, in the order of the
     levels' columns. Kappas and exact agreement are of two raters. 'all' pools the labels of all concepts, where these
     have the same number of levels. Intervals are of 95% over responses, all with the same draws.
-    ValueError for fewer than two raters, levels of another shape or off their scale.
     """
-    tops = np.array(list(criteria.values()), np.int64)
-    for name, levels in raters:
-        if levels.shape != (len(raters[0][1]), len(tops)) or ((levels < MISSING) | (levels > tops)).any():
-            raise ValueError(f"rater '{name}' has levels of another shape, or off their scale")
-    if len(raters) < 2:
-        raise ValueError("agreement is of at least two raters")
+    size = max(criteria.values()) + 1
     all_raters = [tuple(raters)] if len(raters) > 2 else []
-    codes, size = cluster_codes(np.arange(len(raters[0][1])))
+    codes, responses_n = cluster_codes(np.arange(len(raters[0][1])))
     rows = []
     for group in (*combinations(raters, 2), *all_raters):
         both = np.stack([levels for _, levels in group])
-        tables = {name: _coincidences(both[:, :, k], int(tops.max()) + 1) for k, name in enumerate(criteria)}
+        tables = {name: _coincidences(both[:, :, k], size) for k, name in enumerate(criteria)}
         tables[ALL] = np.sum(list(tables.values()), axis=0)
-        sums = [sums_by_code(table, codes, size) for table in tables.values()]
+        sums = [sums_by_code(table, codes, responses_n) for table in tables.values()]
         totals = [table.sum(axis=0, keepdims=True) for table in sums]
         drawn = draw_totals(sums, draws, seed) if draws else totals
         names = " and ".join(name for name, _ in group)

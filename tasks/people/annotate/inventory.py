@@ -42,15 +42,12 @@ def constructions(rubric: Rubric, labels: Ints | None = None, grades: Floats | N
     """Rows of `constructions`: for every trait and all concepts, every pair of concepts, and every concept.
 
     labels: (n, C) levels of the rubric's criteria in their order, -1 where there is none; those of a criterion that is
-    made of its sub-points do not count. grades: (n,) on the rubric's scale, NaN where there is none. ValueError where
-    their shapes do not fit.
+    made of its sub-points do not count. grades: (n,) on the rubric's scale, NaN where there is none.
     """
     if labels is None:
         labels = np.empty((0, len(rubric.criteria)), np.int64)
     if grades is None:
         grades = np.full(len(labels), np.nan)
-    if labels.shape != (len(grades), len(rubric.criteria)):
-        raise ValueError(f"{labels.shape} labels do not fit {len(grades)} grades and {len(rubric.criteria)} criteria")
     parents = {criterion.parent for criterion in rubric.criteria}
     decided = [place for place, criterion in enumerate(rubric.criteria) if criterion.id not in parents]
     concepts, labels = [rubric.criteria[place] for place in decided], labels[:, decided]

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.bundle import Criterion, EvidenceType, Rubr
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.display.table import Record, Row, Rows
-from rubricflow.tasks.core.llm.ask import Checked, all_again, as_call, ask_amending, usable
+from rubricflow.tasks.core.llm.ask import Checked, all_again, ask_amending, usable
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.reply_store import Replies
@@ -71,17 +71,9 @@ class Brief:
     """How many each has, at least 2."""
 
 
-@dataclass(frozen=True)
-class ProposedRubric:
-    """An inventory, and the calls that it took as rows of `Call`."""
-
-    rubric: Rubric
-    calls: tuple[Record, ...]
-
-
 def propose(
     brief: Brief, backend: Backend, replies: Replies, sampling: Sampling | None = None, structured: bool = True
-) -> ProposedRubric:
+) -> Rubric:
     """The inventory that a model proposes; one that the store holds a reply for is not asked for again.
 
     structured: whether the model is held to the schema. InputError where there is nothing to propose from, and where
@@ -91,8 +83,7 @@ def propose(
         raise InputError("a proposal needs questions, at least one concept and at least two levels", field="items")
     first = request(brief, sampling or Sampling(), structured)
     (call,) = ask_amending([first], backend, replies, check, all_again(_PROMPTS))
-    rubric = usable(call, "inventory", "write it by hand, as in data/inventories")
-    return ProposedRubric(rubric, tuple(as_call(attempt) for attempt in call.attempts))
+    return usable(call, "inventory", "write it by hand, as in data/inventories")
 
 
 def as_yaml(rubric: Rubric) -> str:

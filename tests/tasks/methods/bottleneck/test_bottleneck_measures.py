@@ -133,11 +133,6 @@ def test_a_grader_of_the_first_concepts_is_measured_on_those(data: LabelledData,
     assert {concept for metric, concept in fewer if metric == "concept_qwk"} == {"c1", "c2", "all"}
 
 
-def test_estimates_of_other_rows_are_refused(data: LabelledData, estimates: Estimates) -> None:
-    with pytest.raises(ValueError, match="split test"):
-        trial_rows(Estimates(None, estimates.grades[1:]), data, "test", "plm", 0, "", estimates.grades)
-
-
 def test_a_person_is_measured_like_a_grader_and_it_does_not_matter_who_is_first(data: LabelledData) -> None:
     rows = data.rows("test")
     a, b = data.levels[rows], np.roll(data.levels[rows], 1, axis=0)

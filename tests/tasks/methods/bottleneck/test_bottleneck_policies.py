@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import re
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.tables.bottleneck import Order, Trials
+from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, LabelledData, shares_of
 from rubricflow.tasks.methods.bottleneck.intervene import (
     GAIN,
@@ -18,10 +22,11 @@ from rubricflow.tasks.methods.bottleneck.intervene import (
     _turns,
     ask,
     expected_change,
+    grades_after,
+    oracle_values,
     order_of,
     priorities,
     saving_rows,
-    savings,
 )
 from rubricflow.tasks.methods.bottleneck.model import Head
 
@@ -108,15 +113,12 @@ def test_questions_come_as_a_greedy_search_asks_them(seed: int, policy: Order) -
     head, levels = some_head(rng), some_levels(rng, n)
     answers = rng.integers(0, TOPS + 1, size=(n, K)) / TOPS
     answers[rng.random((n, K)) < 0.25] = np.nan
-    asked = ask(policy, levels, head, answers, TOPS, seed)
+    order, turn = ask(policy, levels, head, answers, TOPS, seed)
     found = sorted(
-        (int(asked.turn[row, at]), row, int(asked.order[row, at]))
-        for row in range(n)
-        for at in range(K)
-        if asked.turn[row, at] < n * K
+        (int(turn[row, at]), row, int(order[row, at])) for row in range(n) for at in range(K) if turn[row, at] < n * K
     )
     assert [(row, k) for _, row, k in found] == one_by_one(policy, levels, head, answers, seed)
-    assert [turn for turn, _, _ in found] == list(range(len(found)))
+    assert [place for place, _, _ in found] == list(range(len(found)))
 
 
 @settings(max_examples=50)
@@ -153,38 +155,48 @@ def planted(n: int = 150) -> tuple[LabelledData, Head, np.ndarray]:
     return LabelledData(ids, concepts, levels, np.ones((n, K)), grades, np.arange(4.0), np.full(n, "test")), head, sure
 
 
-def test_asking_for_what_moves_the_grade_saves_questions() -> None:
-    data, head, levels = planted()
-    found = {one.policy: one for one in savings(levels, head, data, data.rows("test"), 0, draws=200)}
-    best, by_chance, surest = found["expected_change"], found["random"], found["confidence"]
-    assert best.n == 147
-    assert {one.values[-1] for one in found.values()} == {1.0}
-    assert len({one.values[0] for one in found.values()}) == 1
-    assert best.needed.value is not None
-    assert best.needed.value < 0.2
-    assert by_chance.needed.value == pytest.approx(GAIN, abs=0.12)
-    assert best.area.low is not None
-    assert best.area.low > 0
-    assert surest.area.value is not None
-    assert by_chance.area.value is not None
-    assert surest.area.value < by_chance.area.value
-    assert (by_chance.area.change, by_chance.area.low, by_chance.area.high) == (0, 0, 0)
-    assert best.area.value == pytest.approx(np.mean((best.values[1:] + best.values[:-1]) / 2))
-    assert len(best.values) == STEPS + 1
-
-
-def test_saving_rows_keep_the_contract() -> None:
-    data, head, levels = planted()
-    rows = saving_rows(savings(levels, head, data, data.rows("test"), 0, draws=50), "m", 1, "test")
+def savings(head: Head, data: LabelledData, levels: Floats, draws: int) -> dict[str, dict[str, Any]]:
+    """Metric without its prefix → its row."""
+    rows = saving_rows(levels, head, data, data.rows("test"), method="m", seed=0, split="test", draws=draws)
     assert len({row["metric"] for row in rows}) == len(rows) == 2 * len(POLICIES)
     assert all(set(row) == set(Trials.model_fields) for row in rows)
-    assert "task_accuracy" in rows[0]["note"]
+    return {row["metric"].removeprefix("saving_"): row for row in rows}
+
+
+def test_asking_for_what_moves_the_grade_saves_questions() -> None:
+    data, head, levels = planted()
+    found = savings(head, data, levels, 200)
+    value = {name: row["value"] for name, row in found.items()}
+    assert {row["n"] for row in found.values()} == {147}
+    assert value["questions_expected_change"] < 0.2
+    assert value["questions_random"] == pytest.approx(GAIN, abs=0.12)
+    assert value["area_confidence"] < value["area_random"] < value["area_expected_change"]
+    change, low, high = re.findall(r"[+-][0-9.]+", found["area_expected_change"]["note"])
+    assert 0 < float(low) < float(change) < float(high)
+    assert float(change) == pytest.approx(value["area_expected_change"] - value["area_random"], abs=0.001)
+    assert found["area_random"]["note"] == "of task_accuracy; +0.000 [+0.000, +0.000] against random"
+
+
+def test_the_area_is_the_mean_accuracy_over_budgets() -> None:
+    data, head, levels = planted()
+    answers = oracle_values(data.levels[:-3], data.concepts.tops)
+    order, turn = ask("random", levels[:-3], head, answers, data.concepts.tops, 0)
+    after = grades_after(head, shares_of(levels[:-3], data.concepts.tops), order, answers)
+    budgets = np.round(np.linspace(0, 1, STEPS + 1) * (~np.isnan(answers)).sum())
+    curve = [
+        np.mean([after[(turn[n] < budget).sum(), n] == grade for n, grade in enumerate(data.grades[:-3])])
+        for budget in budgets
+    ]
+    means = [(a + b) / 2 for a, b in pairwise(curve)]
+    assert savings(head, data, levels, 20)["area_random"]["value"] == pytest.approx(np.mean(means))
 
 
 def test_answers_that_gain_nothing_have_no_need() -> None:
     data, _, levels = planted()
-    deaf = Head(np.zeros((4, K)), np.arange(4.0))
-    for one in savings(levels, deaf, data, data.rows("test"), 0, draws=20):
-        assert one.needed == (None, None, None, None)
-        assert one.area.change == 0
-    assert all("undefined" in row["note"] for row in saving_rows([one], "m", 0, "test") if "need" in row["metric"])
+    found = savings(Head(np.zeros((4, K)), np.arange(4.0)), data, levels, 20)
+    for name, row in found.items():
+        if name.startswith("questions"):
+            assert row["value"] is None
+            assert row["note"].startswith("undefined")
+        else:
+            assert "+0.000 [" in row["note"]

@@ -22,7 +22,6 @@ from rubricflow.tasks.methods.bottleneck.backbone import Backbone, BatchTokens, 
 from rubricflow.tasks.methods.bottleneck.states import (
     Adapted,
     Cached,
-    States,
     TunedBackbone,
     adapted,
     batches,
@@ -170,15 +169,6 @@ def test_bfloat16_is_near_and_comes_back_as_float32(read: tuple[Backbone, BatchT
     assert brief.dtype == torch.float32
     assert not torch.equal(plain, brief)
     torch.testing.assert_close(plain, brief, atol=0.1, rtol=0.1)
-
-
-def test_kept_states_take_no_weights() -> None:
-    encoder = Cached(States(np.zeros((3, 2), np.float16), np.array([0, 1, 3])))
-    encoder.load_state_dict(None)
-    assert encoder.parameters() == []
-    assert encoder.state_dict() is None
-    with pytest.raises(ValueError, match="weights"):
-        encoder.load_state_dict({})
 
 
 # The layer that is read, and adapters on it: what a library's own hidden states are, and what alone learns.

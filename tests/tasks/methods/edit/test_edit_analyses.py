@@ -55,12 +55,6 @@ def test_a_rollout_without_steps_has_no_part_and_none_has_nothing() -> None:
     assert set(divergence([], []).values()) == {None}
 
 
-def test_beliefs_at_other_boundaries_are_refused() -> None:
-    for other in ([beliefs(2, 3)], [beliefs(3, 2)], []):
-        with pytest.raises(ValueError, match="same boundaries"):
-            divergence([beliefs(3, 3)], other)
-
-
 values = st.lists(st.integers(-3, 3), min_size=1, max_size=12)
 
 
@@ -111,9 +105,3 @@ def test_one_kind_alone_separates_nothing() -> None:
         Separation("prefix", "step", None, None, 0, 3),
         Separation("prefix", "rollout", None, None, 0, 2),
     ]
-
-
-def test_signals_are_finite_and_one_for_each_step() -> None:
-    for values_of, rollouts in ((np.array([1.0]), ["a", "a"]), (np.array([1.0, np.nan]), ["a", "a"])):
-        with pytest.raises(ValueError, match="one finite value"):
-            list(separations(["grounding", "synthesis"], {"answer": values_of}, rollouts))

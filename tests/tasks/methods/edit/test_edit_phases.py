@@ -34,7 +34,6 @@ from rubricflow.tasks.methods.edit.phases import (
     learning_row,
     pooled,
     revised,
-    revision_of,
     revision_row,
     rolled,
     rollout_row,
@@ -244,7 +243,7 @@ def scripted(prompts: Sequence[str], *, begun: Sequence[str] | None = None, **_:
     return ["Step 2: P2 is met after all." for _ in prompts]
 
 
-def test_every_pool_is_made_by_its_own_way_and_comes_back_from_its_rows() -> None:
+def test_every_pool_is_made_by_its_own_way() -> None:
     attempts = [told(TEXT, 0), told(TEXT, 1)]
     steps = selected(steps_of([TEXT.rpartition("\n")[0]] * 2, 1), [("r0", 0), ("r1", 0)], Revising(weak_below=1))
     found = steps_to_mend(steps.to_pylist())
@@ -254,9 +253,7 @@ def test_every_pool_is_made_by_its_own_way_and_comes_back_from_its_rows() -> Non
         made = revised(arm, attempts, found, Reviser(prompts, scripted, Revising(), 9, 0))
         rows = conform(Revisions, [revision_row(arm, 0, one) for one in made]).to_pylist()
         assert {row["checklist"] for row in rows} == {"P1 | covered | light" if arm in listed else None}
-        again = [revision_of(row, attempts[int(row["response_id"][1:])]) for row in rows]
-        pool, same = (pooled(arm, of, attempts, 0.5, 0) for of in (made, again))
-        assert pool == same
+        pool = pooled(arm, rows, attempts, 0.5, 0)
         assert all(one.origin == ("intervention" if arm == "int_sft" else "repaired") for one in pool.demonstrations)
         rows = [{"arm": arm, "seed": 0, **one._asdict()} for one in pool.demonstrations]
         assert conform(Demonstrations, rows).num_rows
@@ -340,4 +337,4 @@ def test_a_chunk_that_takes_long_is_told_of(
     for _ in range(91):
         progress.look()
     lines = capsys.readouterr().out.splitlines()
-    assert lines == [f"edit: seed 0: rollouts, 960 in all: at work on the same chunk for {n} s" for n in (30, 60, 90)]
+    assert lines == ["edit: seed 0: rollouts 320 of 960, 0/s"] * 3

@@ -7,7 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.methods.edit.phases import Demonstration, Origin, pool, pooled, repaired, summary
+from rubricflow.tasks.methods.edit.phases import (
+    Demonstration,
+    Origin,
+    Record,
+    pool,
+    pooled,
+    repaired,
+    revision_row,
+    summary,
+)
 from rubricflow.tasks.methods.edit.revise import FailedRollout, Refusal, Revision
 from rubricflow.tasks.methods.edit.rollout import Sample
 
@@ -16,13 +25,14 @@ def sample(response_id: str = "r1") -> Sample:
     return Sample(response_id, "q1", "Explain it.", "P1: roots (1 mark)", "roots", 4, 2)
 
 
-def revision(rank: int, kept: str | None, response_id: str = "r1", number: int = 0) -> Revision:
+def revision(rank: int, kept: str | None, response_id: str = "r1", number: int = 0) -> Record:
     attempt = FailedRollout(sample(response_id), number, "P1 is met.\nFinal mark: 1")
-    return Revision(attempt, rank, 0, begun=f"begun {rank}\n", marks=(2,), repaired=kept)
+    made = Revision(attempt, rank, 0, begun=f"begun {rank}\n", marks=(2,), repaired=kept)
+    return revision_row("edit_sft", 0, made)
 
 
-def refused(reason: Refusal) -> Revision:
-    return Revision(FailedRollout(sample(), 0, "a"), 0, 0, refused=reason)
+def refused(reason: Refusal) -> Record:
+    return revision_row("edit_sft", 0, Revision(FailedRollout(sample(), 0, "a"), 0, 0, refused=reason))
 
 
 def some(origin: Origin, *keys: tuple[str, int], text: str = "") -> list[Demonstration]:

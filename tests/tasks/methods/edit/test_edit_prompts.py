@@ -123,12 +123,6 @@ def test_a_checklist_is_told_its_lines(scheme: str, lines: str) -> None:
     assert text.rstrip().endswith(f"The examiner's mark is 7 of 12. The lines for {lines}:")
 
 
-@pytest.mark.parametrize("asked", ["checklist", "intervene"])
-def test_what_needs_the_gold_mark_is_not_asked_without_it(asked: str) -> None:
-    with pytest.raises(ValueError, match=r"r1: .* needs the gold mark"):
-        filled(Prompts(), asked, replace(SAMPLE, gold=None))
-
-
 @pytest.mark.parametrize("prompts", [prompts for prompts, asked in ALL if asked == "grade"], ids=lambda it: it.name)
 @pytest.mark.parametrize("answer", [SAMPLE.answer, HOSTILE, MASK, ""])
 def test_masked_prompts_differ_in_the_masked_input_alone(prompts: Prompts, answer: str) -> None:

@@ -135,12 +135,6 @@ def test_rows_keep_the_contract_and_the_seed() -> None:
     assert rows == agreements(raters, {"A": 2, "B": 2, "C": 2}, "before", draws=50, seed=1)
 
 
-@pytest.mark.parametrize("raters", [named(np.zeros((3, 1), int)), named(np.zeros((3, 1), int), np.full((3, 1), 3))])
-def test_what_cannot_be_compared_is_refused(raters: list[tuple[str, np.ndarray]]) -> None:
-    with pytest.raises(ValueError, match=r"two raters|off their scale"):
-        agreements(raters, {"A": 2}, "before")
-
-
 def test_a_study_of_thousands_has_a_row_for_each_criterion_and_measure() -> None:
     raters = named(*levels(2_000, 8, 4, 0, missing=0.05))
     rows = agreements(raters, {f"C{k}": 4 for k in range(8)}, "before", draws=1_000)
