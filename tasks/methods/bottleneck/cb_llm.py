@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
@@ -58,36 +61,27 @@ class SparseHead:
 
     def __init__(self, activations: Floats, grades: Ints, classes: int, seed: int) -> None:
         """activations: (n, K); grades: (n,) none of them MISSING; classes: S + 1."""
-        self._scale, self._classes = StandardScaler().fit(activations), classes
-        self._grades = np.unique(grades)
-        """Those that a training response has."""
-        self._model = None
+        self._classes, self._grades = classes, np.unique(grades)
+        self.model: Any = DummyClassifier()  # where all have one grade
         if len(self._grades) > 1:
             strength = 1 / (STRENGTH * len(grades))
-            model = LogisticRegression(
+            self.model = LogisticRegression(
                 C=strength, l1_ratio=ELASTIC, solver="saga", max_iter=_ITERATIONS, random_state=seed
             )
-            self._model = model.fit(self._features(activations), grades)
+        positive = FunctionTransformer(lambda standard: np.maximum(standard, 0))
+        self._pipeline = make_pipeline(StandardScaler(), positive, self.model).fit(activations, grades)
 
     @property
     def numbers(self) -> int:
         """Numbers that are not 0."""
-        if self._model is None:
-            return 0
-        return int(np.count_nonzero(self._model.coef_) + np.count_nonzero(self._model.intercept_))
+        coefficients = [getattr(self.model, name, 0) for name in ("coef_", "intercept_")]
+        return sum(int(np.count_nonzero(values)) for values in coefficients)
 
     def __call__(self, activations: Floats) -> Floats:
         """(n, S + 1) of activations (n, K); 0 for a grade that no training response has."""
         likely = np.zeros((len(activations), self._classes))
-        if self._model is None:
-            likely[:, self._grades] = 1.0
-        else:
-            likely[:, self._grades] = self._model.predict_proba(self._features(activations))
+        likely[:, self._grades] = self._pipeline.predict_proba(activations)
         return likely
-
-    def _features(self, activations: Floats) -> Floats:
-        positive: Floats = np.maximum(self._scale.transform(activations), 0)
-        return positive
 
 
 def cb_llm(

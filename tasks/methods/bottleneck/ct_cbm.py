@@ -63,20 +63,6 @@ class Bank:
     """(n, C) which responses hold them."""
 
 
-@dataclass(frozen=True)
-class _Round:
-    """A joint model with some of the candidates."""
-
-    trained: Trained
-    joined: tuple[int, ...]
-    """Their columns in the bank, in the order in which they joined."""
-
-    @property
-    def measure(self) -> float:
-        """Macro-F1 of the grade on the calibration split."""
-        return self.trained.validation or 0.0
-
-
 def ct_cbm(
     data: LabelledData,
     encoder: StateEncoder,
@@ -96,14 +82,15 @@ def ct_cbm(
     weights, tops = encoder.state_dict(), data.concepts.tops
     still = encoder if isinstance(encoder, Pooled) else Pooled(encoder)
     bank = candidates(texts, data.rows("train"))
-    rounds = [_Round(first, ())]
+    rounds: list[Trained] = [first]
+    joined: list[int] = []  # columns of the bank, in the order in which they joined, one in each round
     while len(rounds) <= min(MOST, len(bank.words)):
-        target = _next_concept(rounds[-1], data, still, bank)
+        target = _next_concept(rounds[-1], joined, data, still, bank)
         if target is None:
             break
-        joined = (*rounds[-1].joined, target)
-        rounds.append(_Round(train(_extended(data, bank, joined), still), joined))
-    best = max(rounds, key=lambda model: model.measure).trained
+        joined.append(target)
+        rounds.append(train(_extended(data, bank, joined), still))
+    best = max(rounds, key=lambda trained: trained.validation or 0.0)
     reader, head = best.concept_encoder, best.head
     assert reader is not None
     assert head is not None
@@ -115,10 +102,10 @@ def ct_cbm(
         return Estimates(extended.levels[:, : len(tops), : tops.max() + 1], extended.grades)
 
     history = []
-    for model in rounds:
-        found = [bank.words[column] for column in model.joined]
-        history += [{**entry, "found": found} for entry in model.trained.history]
-    later_epochs = sum(model.trained.epochs[0] for model in rounds[1:])
+    for number, trained in enumerate(rounds):
+        found = [bank.words[column] for column in joined[:number]]
+        history += [{**entry, "found": found} for entry in trained.history]
+    later_epochs = sum(trained.epochs[0] for trained in rounds[1:])
     return replace(
         best,
         concept_encoder=None,
@@ -187,19 +174,19 @@ def residual(likely: Floats, means: Floats, grades: Ints) -> tuple[Floats, Float
     return layer[:, :-1], layer[:, -1]
 
 
-def _next_concept(last: _Round, data: LabelledData, still: Pooled, bank: Bank) -> int | None:
+def _next_concept(last: Trained, joined: list[int], data: LabelledData, still: Pooled, bank: Bank) -> int | None:
     """The candidate that joins; None where the residual connection grades the calibration split no better."""
     rows, validation_rows = rows_with(data, "train", "grade"), rows_with(data, "calibration", "grade")
     means = still.means.astype(np.float64)
-    weights, bias = residual(last.trained.predict(still, rows).grades, means[rows], data.grades[rows])
-    before = last.trained.predict(still, validation_rows).grades
+    weights, bias = residual(last.predict(still, rows).grades, means[rows], data.grades[rows])
+    before = last.predict(still, validation_rows).grades
     after = softmax(_logits(before) + means[validation_rows] @ weights.T + bias, axis=1)
     measures = [grade_validation(likely, data.grades[validation_rows])[0] for likely in (before, after)]
     if measures[1] <= measures[0]:
         return None
     train = data.rows("train")
     speaks = targeted(weights, means[train], bank.present[train])
-    speaks[list(last.joined)] = -np.inf
+    speaks[joined] = -np.inf
     return int(speaks.argmax())
 
 
@@ -209,12 +196,12 @@ def _logits(likely: Floats) -> Floats:
     return logits
 
 
-def _extended(data: LabelledData, bank: Bank, joined: tuple[int, ...]) -> LabelledData:
+def _extended(data: LabelledData, bank: Bank, joined: list[int]) -> LabelledData:
     """The labels with presence in the text as concepts of two levels."""
     rubric, words = data.concepts, tuple(bank.words[column] for column in joined)
     anchors = rubric.anchors + (("absent", "present"),) * len(joined)
     concepts = Concepts(rubric.ids + words, rubric.names + words, rubric.texts + words, anchors)
-    present = bank.present[:, list(joined)]
+    present = bank.present[:, joined]
     levels = np.hstack([data.levels, present]).astype(np.int64)
     weights = np.hstack([data.weights, np.ones(present.shape)])
     return replace(data, concepts=concepts, levels=levels, weights=weights)

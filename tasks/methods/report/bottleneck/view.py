@@ -25,6 +25,7 @@ from rubricflow.tasks.methods.report.bottleneck.figures import (
     Graders,
     grader_name,
 )
+from rubricflow.tasks.methods.report.facts import setting_facts
 
 TRACED = "Traces: how did a response come by its grade?"
 READ = (
@@ -255,16 +256,9 @@ def _models(models: pa.Table) -> Table:
 
 
 def _facts(view: BottleneckView) -> Iterator[tuple[str, str]]:
-    settings, training = view.settings, view.settings.training
     yield "run", view.run_id
-    backbones = sorted(set(view.models["backbone"].to_pylist()))
-    yield "text encoder", f"{', '.join(map(say.name, backbones))}, {settings.encoder}"
-    if best := traces.exported(view.models):
+    yield "text encoders", ", ".join(map(say.name, sorted(set(view.models["backbone"].to_pylist()))))
+    best = traces.exported(view.models)
+    if best:
         yield "exported", f"{grader_name(best['method'])}, seed {best['seed']}, {(best['digest'] or '')[:12]}"
-    yield "concept labels", say.name(settings.labels)
-    yield "grades", "every score of the scale" if settings.bands is None else f"{settings.bands} equal bands"
-    yield "seeds", ", ".join(map(str, settings.seeds))
-    weights = ("concept_weight", "ranking_weight", "task_weight", "denoising_weight", "sparsity_weight")
-    worded = [f"{say.worded(name)} {say.level(getattr(training, name))}" for name in weights]
-    yield "weights of the losses", ", ".join(worded)
-    yield "batch, epochs, patience", f"{training.batch_size}, at most {training.epochs}, {training.patience}"
+    yield from setting_facts(view.settings)

@@ -18,6 +18,7 @@ from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 from rubricflow.tasks.methods.report.edit import cases, figures
 from rubricflow.tasks.methods.report.edit.figures import EditView, SeedFigures
+from rubricflow.tasks.methods.report.facts import setting_facts
 
 HOW = (
     "Mean over seeds with its 95% interval over responses, resampled within their question; ± is one standard "
@@ -149,7 +150,7 @@ def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[
         "made",
         "How it was made",
         "What the arms rest on and what they cost",
-        facts=list(_facts(view)),
+        facts=[("run", view.run_id), *setting_facts(view.settings)],
         tables=(_training(view.policies),),
     )
 
@@ -197,21 +198,3 @@ def _training(policies: pa.Table) -> Table:
         rows.append((ARMS[row["arm"]], str(row["seed"]), start, *numbers, Cell(row["seconds"], digits=1), note))
     header = ("Arm", "seed", "starts from", "numbers trained", "updates", "texts", "seconds", "note")
     return Table("policies", "Training", header, rows)
-
-
-def _facts(view: EditView) -> Iterator[tuple[str, str]]:
-    settings = view.settings
-    revising, tuning, learning = settings.revising, settings.fine_tuning, settings.reinforcement
-    yield "run", view.run_id
-    yield "policy", f"{say.name(settings.policy)}, {settings.prompts} prompts, at most {settings.max_tokens} tokens"
-    yield "seeds", ", ".join(map(str, settings.seeds))
-    yield "adapter", f"LoRA, rank {settings.adapter.rank}, alpha {settings.adapter.alpha}"
-    selection = f"{revising.rollouts} rollouts, k = {revising.candidates}"
-    weak, natural = say.level(revising.weak_below), say.share(revising.natural)
-    continued = f"{revising.continuations} continuations, at most {natural} natural"
-    yield "revising", f"{selection}, weak under quantile {weak}, {continued}"
-    yield "fine-tuning", f"{tuning.epochs} epochs, rate {tuning.learning_rate:g}, batch {tuning.batch_size}"
-    updates = f"{learning.steps} updates of {learning.responses} responses × {learning.group} rollouts"
-    rates = f"rate {learning.learning_rate:g}, KL weight {learning.divergence:g}"
-    reward = f"tolerance β {learning.tolerance:g} marks, shaping γ {learning.shaping:g}"
-    yield "RL", f"{updates}, {rates}, {reward}"

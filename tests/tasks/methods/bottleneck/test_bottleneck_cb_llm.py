@@ -101,7 +101,7 @@ def test_the_head_drops_what_says_nothing_and_keeps_what_does():
     assert (likely.argmax(axis=1) == grades).mean() > 0.6
     np.testing.assert_array_equal(likely[:, 3], 0)  # no response has that grade
     np.testing.assert_allclose(likely.sum(axis=1), 1)
-    spread = np.abs(head._model.coef_).max(axis=0)
+    spread = np.abs(head.model.coef_).max(axis=0)
     assert spread.argmax() == 2
     assert spread[2] > 5 * np.delete(spread, 2).max()
 
