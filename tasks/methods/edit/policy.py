@@ -124,7 +124,7 @@ def groups(texts: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
     common = least = 0
     for number in order:
         length = len(texts[number])
-        alike = _alike(texts[group[-1]], texts[number]) if group else 0
+        alike = shared([texts[group[-1]], texts[number]]) if group else 0
         if group and 2 * min(common, alike) >= min(least, length):
             common, least = min(common, alike), min(least, length)
             group.append(number)
@@ -134,6 +134,19 @@ def groups(texts: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
         group, common, least = [number], length, length
     if group:
         yield group, _worth(group, common)
+
+
+def shared(texts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all texts begin with.
+
+    >>> shared([[1, 2, 3], [1, 2], [1, 2, 4]])
+    2
+    """
+    length = min(map(len, texts))
+    for place in range(length):
+        if len({text[place] for text in texts}) > 1:
+            return place
+    return length
 
 
 def remembered(model: Any, ids: Sequence[int]) -> Any:
@@ -153,14 +166,6 @@ def looks_back_wholly(model: Any) -> bool:
     """Whether every token of a model sees all before it, so that they can be read earlier and elsewhere."""
     windowed = getattr(model.config, "sliding_window", None) is not None
     return not windowed and not set(getattr(model.config, "layer_types", None) or ()) - {"full_attention"}
-
-
-def _alike(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
-    for place, (a, b) in enumerate(zip(first, second, strict=False)):
-        if a != b:
-            return place
-    return min(len(first), len(second))
 
 
 def _worth(group: list[int], common: int) -> int:

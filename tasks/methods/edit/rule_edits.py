@@ -257,36 +257,36 @@ def _follow(rows: Sequence[Mapping[str, Any]], draws: int, seed: int) -> dict[st
     gold, gold_edited, predicted, predicted_edited = np.array(marks, np.float64).reshape(-1, 4).T
     one, inside = np.ones(len(scored)), (predicted_edited >= 0.5).astype(np.float64)
     change, gold_change = np.abs(predicted_edited - predicted), np.abs(gold_edited - gold)
-    columns = [1 - inside, one, change, gold_change, change * inside, gold_change * inside]
-    terms = np.stack(columns, axis=1)
     responses = np.array([row["response_id"] for row in scored], dtype=object)
-    draw_sums = np.full((1, len(columns)), np.nan)
-    if draws and scored:
-        codes, size = cluster_codes(responses)
-        draw_sums = draw_totals([sums_by_code(terms, codes, size)], draws, seed)[0]
-    sums = terms.sum(axis=0)
-
-    def ratio(names: Sequence[str], place: int, counted: Floats) -> dict[str, float | None]:
-        """The ratio of columns `place` and the next with its interval; a draw in which the lower sum is 0 has none.
-        counted: (n,) 1 for the rows that it rests on."""
-        top, bottom = sums[place : place + 2]
-        if not bottom:
-            return dict.fromkeys(names)
-        above, below = draw_sums[:, place], draw_sums[:, place + 1]
-        ratios = np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
-        ends = interval(ratios, len(set(responses[counted > 0])))
-        return dict(zip(names, (float(top / bottom), ends.low, ends.high), strict=True))
-
     row = {name: rows[0][name] for name in ("rater_id", "edit", "family", "totals")}
     row |= {"n": len(scored), "unscored": len(rows) - len(scored), "in_rubric_n": int(inside.sum())}
-    row["gold_change"] = float(sums[3] / len(scored)) if scored else None
-    row |= ratio(("floor_rate", "floor_low", "floor_high"), 0, one)
-    for name, place, counted, needed in (
-        ("rsr", 2, one, "response has both marks"),
-        ("in_rubric", 4, inside, "mark under the edited scheme is above 0"),
+    row["gold_change"] = float(gold_change.mean()) if scored else None
+    for name, ends, top, bottom, counted in (
+        ("floor_rate", "floor", 1 - inside, one, one),
+        ("rsr", "rsr", change, gold_change, one),
+        ("in_rubric", "in_rubric", change * inside, gold_change * inside, inside),
     ):
-        row |= ratio((name, f"{name}_low", f"{name}_high"), place, counted)
+        value = float(top.sum() / bottom.sum()) if bottom.any() else None
+        low, high = _ratio_interval(top, bottom, counted, responses, draws, seed) if value is not None else (None, None)
+        row |= {name: value, f"{ends}_low": low, f"{ends}_high": high}
+    for name, counted, needed in (
+        ("rsr", one, "response has both marks"),
+        ("in_rubric", inside, "mark under the edited scheme is above 0"),
+    ):
         n = int(counted.sum())
         note = f"undefined: the edit changes no human mark of {n}" if n else f"undefined: no {needed}"
         row[f"{name}_note"] = note if row[name] is None else None
     return row
+
+
+def _ratio_interval(
+    top: Floats, bottom: Floats, counted: Floats, responses: np.ndarray, draws: int, seed: int
+) -> tuple[float | None, float | None]:
+    """95% interval of Σ top / Σ bottom over responses; a draw in which the lower sum is 0 has no ratio. All (n,);
+    counted: 1 for the rows that the ratio rests on."""
+    if not draws:
+        return None, None
+    codes, size = cluster_codes(responses)
+    above, below = draw_totals([sums_by_code(np.stack([top, bottom], axis=1), codes, size)], draws, seed)[0].T
+    ratios = np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
+    return interval(ratios, len(set(responses[counted > 0])))[:2]

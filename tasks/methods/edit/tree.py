@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.stats.arrays import Floats, Ints
-from rubricflow.tasks.methods.edit.policy import copies, groups, looks_back_wholly, remembered
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.methods.edit.policy import copies, groups, looks_back_wholly, remembered, shared
 
 ROOT = -1
 """The parent of a tree's first tokens."""
@@ -75,15 +75,6 @@ class Tree:
         return ends
 
 
-def shared(paths: Sequence[Sequence[int]]) -> int:
-    """How many tokens all paths begin with."""
-    length = min(map(len, paths))
-    for place in range(length):
-        if len({path[place] for path in paths}) > 1:
-            return place
-    return length
-
-
 def score(model: Any, trees: Sequence[Tree]) -> list[Floats]:
     """For each tree the log-probability of every node, the sum over its tokens, shape (nodes,); 0 where it is not
     scored.
@@ -126,14 +117,14 @@ def score(model: Any, trees: Sequence[Tree]) -> list[Floats]:
 
 
 class _Flat(NamedTuple):
-    """A tree as one sequence in depth-first order. The last token of a leaf is only asked for, never read."""
+    """A tree as one sequence, node by node. The last token of a leaf is only asked for, never read."""
 
     ids: Ints
     """(L,) tokens read."""
     positions: Ints
     """(L,) tokens before each on its path."""
-    ends: Ints
-    """(L,) one past the last token below it: a token is seen by those from itself up to here."""
+    sees: Bools
+    """(L, L) whether a row's token sees a column's, its ancestor or itself."""
     sources: Ints
     """(S,) of each scored token: where the one before it is read."""
     targets: Ints
@@ -145,53 +136,35 @@ class _Flat(NamedTuple):
 
 
 def _flat(tree: Tree) -> _Flat:
-    nodes = tree.nodes
-    below: list[list[int]] = [[] for _ in nodes]
-    waiting: list[int] = []
-    for number, node in enumerate(nodes):
-        (waiting if node.parent == ROOT else below[node.parent]).append(number)
-    waiting.reverse()
-    order = []
-    begins, depths = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
-    read: list[Sequence[int]] = []
-    total = 0
-    while waiting:
-        number = waiting.pop()
-        waiting += reversed(below[number])
-        order.append(number)
-        node = nodes[number]
-        begins[number] = total
-        depths[number] = 0 if node.parent == ROOT else depths[node.parent] + len(nodes[node.parent].ids)
-        read.append(node.ids if below[number] else node.ids[:-1])
-        total += len(read[-1])
+    parents = {node.parent for node in tree.nodes}
+    read = [node.ids if number in parents else node.ids[:-1] for number, node in enumerate(tree.nodes)]
     counts = np.array([len(ids) for ids in read], np.int64)
-    places = np.array(order, np.int64)
-    ends = begins.copy()
-    ends[places] += counts
-    for number in reversed(order):
-        parent = nodes[number].parent
-        if parent != ROOT:
-            ends[parent] = max(ends[parent], ends[number])
-    sources: list[int] = []
-    targets: list[int] = []
-    owners: list[int] = []
-    for number, node in enumerate(nodes):
+    ends = np.cumsum(counts)
+    before = np.zeros(len(read), np.int64)  # tokens before each node on its path
+    ancestors = np.eye(len(read), dtype=np.bool_)  # a node and those above it
+    sources, targets, owners = list[int](), list[int](), list[int]()
+    for number, node in enumerate(tree.nodes):
+        if node.parent != ROOT:
+            before[number] = before[node.parent] + len(tree.nodes[node.parent].ids)
+            ancestors[number] |= ancestors[node.parent]
         if node.scored:
             if node.parent == ROOT:
                 raise ValueError(f"{tree.name}: the first token of a text has no log-probability")
-            before = begins[node.parent] + len(nodes[node.parent].ids) - 1
-            sources += [before, *range(begins[number], begins[number] + len(node.ids) - 1)]
+            begin = ends[number] - counts[number]
+            sources += [ends[node.parent] - 1, *range(begin, begin + len(node.ids) - 1)]
             targets += node.ids
             owners += [number] * len(node.ids)
-    within = np.arange(total) - np.repeat(begins[places], counts)
+    node_of = np.repeat(np.arange(len(read)), counts)
+    within = np.arange(len(node_of)) - np.repeat(ends - counts, counts)
+    lengths = [len(node.ids) for node in tree.nodes]
     return _Flat(
-        ids=np.fromiter(chain.from_iterable(read), np.int64, total),
-        positions=np.repeat(depths[places], counts) + within,
-        ends=np.repeat(ends[places], counts),
+        ids=np.fromiter(chain.from_iterable(read), np.int64, len(node_of)),
+        positions=before[node_of] + within,
+        sees=np.tril(ancestors[node_of][:, node_of]),
         sources=np.array(sources, np.int64),
         targets=np.array(targets, np.int64),
         owners=np.array(owners, np.int64),
-        depth=max((int(depth) + len(node.ids) for depth, node in zip(depths, nodes, strict=True)), default=0),
+        depth=int((before + lengths).max(initial=0)),
     )
 
 
@@ -222,20 +195,19 @@ def _batches(places: Sequence[int], lengths: Sequence[int]) -> Iterator[list[int
 def _logprobs(model: Any, flats: Sequence[_Flat], read: int, memory: Any) -> list[Floats]:
     """Log-probabilities of the scored tokens of each tree, shape (S,). memory: of the tokens that were read already."""
     width = max(1, *(len(flat.ids) for flat in flats))
-    # A token of padding sees itself, and is seen by no other.
     ids, positions = np.zeros((2, len(flats), width), np.int64)
-    ends = np.tile(np.arange(1, width + 1), (len(flats), 1))
+    sees = np.tile(np.eye(width, dtype=np.bool_), (len(flats), 1, 1))  # padding sees itself, and is seen by no other
     for row, flat in enumerate(flats):
-        ids[row, : len(flat.ids)] = flat.ids
-        positions[row, : len(flat.ids)] = flat.positions
-        ends[row, : len(flat.ids)] = flat.ends
-    device = model.device
-    mask = _mask(torch.from_numpy(ends).to(device), model.dtype)
+        length = len(flat.ids)
+        ids[row, :length], positions[row, :length], sees[row, :length, :length] = flat.ids, flat.positions, flat.sees
+    device, kind = model.device, model.dtype
+    hidden = torch.from_numpy(~sees[:, None, read:]).to(device)
+    mask = torch.zeros(hidden.shape, dtype=kind, device=device).masked_fill_(hidden, torch.finfo(kind).min)
     past = {} if memory is None else {"past_key_values": copies(memory, len(flats))}
     output = model.get_decoder()(
         input_ids=torch.from_numpy(ids[:, read:]).to(device),
         position_ids=torch.from_numpy(positions[:, read:]).to(device),
-        attention_mask=mask[:, :, read:],
+        attention_mask=mask,
         use_cache=False,
         **past,
     )
@@ -244,14 +216,6 @@ def _logprobs(model: Any, flats: Sequence[_Flat], read: int, memory: Any) -> lis
     targets = np.concatenate([flat.targets for flat in flats])
     values = _read(model.get_output_embeddings(), states.reshape(-1, states.shape[-1]), places, targets)
     return np.split(values, np.cumsum([len(flat.targets) for flat in flats])[:-1])
-
-
-def _mask(ends: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-    """(B, 1, L, L) what is added to attention: 0 where a row's token sees a column's, its ancestor or itself."""
-    places = torch.arange(ends.shape[1], device=ends.device)
-    sees = (places <= places[:, None]) & (places[:, None] < ends[:, None, :])
-    mask = torch.zeros(sees.shape, dtype=kind, device=ends.device)
-    return mask.masked_fill_(~sees, torch.finfo(kind).min)[:, None]
 
 
 def _read(head: Any, states: torch.Tensor, places: Ints, targets: Ints) -> Floats:

@@ -171,13 +171,6 @@ def selection_drawings(view: EditView, left: dict[str, int]) -> Iterator[Drawing
         yield Drawing(title, line_chart(title, series, "k/T up to", "share of the steps", ticks, within=[0.0]))
 
 
-def fate_table(steps: pa.Table) -> Table:
-    """What selection did with the steps of wrong rollouts."""
-    counts = steps["fate"].to_pandas().value_counts()
-    rows = [(words, count(int(counts[fate]))) for fate, words in FATES.items() if fate in counts]
-    return Table("fates", "Steps of wrong rollouts", ("What selection did", "steps"), rows)
-
-
 def revision_table(revisions: pa.Table) -> Table:
     """What became of the revisions of every arm that has its own."""
     rows = list[Cells]()
@@ -211,25 +204,6 @@ def pool_table(demonstrations: pa.Table) -> Table:
         sizes = [(pool["origin"] == origin).sum() for origin in ORIGINS]
         rows.append((arm, count(seeds), *(Cell(float(size / seeds), digits=1) for size in (*sizes, len(pool)))))
     return Table("pools", "Training pools, mean of the seeds", ("Arm", "seeds", *ORIGINS, "all"), rows)
-
-
-def grounding_table(view: EditView) -> Table:
-    """The median grounding of the steps of wrong and of right rollouts, and the limits under which it is weak."""
-    steps = view.steps.filter((pc.field("arm") == "base") & (pc.field("step") > 0)).to_pandas()
-    kinds = {
-        "chosen": steps["fate"] == "chosen",
-        "harmful, left": steps["fate"].isin(HARMFUL[:2]),
-        "other of wrong rollouts": steps["fate"].isin(("helped", "near_tie")),
-        "of right rollouts": steps["fate"].isna(),
-    }
-    names, rows = [*SIGNALS], list[Cells]()
-    for kind, is_kind in kinds.items():
-        if is_kind.any():
-            rows.append((kind, count(int(is_kind.sum())), *map(number, steps.loc[is_kind, names].median())))
-    if rows:
-        limits = steps.groupby("seed")[names].quantile(view.settings.revising.weak_below).mean()
-        rows.append(("weak under", count(len(steps)), *map(number, limits)))
-    return Table("grounding", "Median grounding, nats", ("Steps", "n", *SIGNALS.values()), rows)
 
 
 def separation_table(separations: pa.Table) -> Table:

@@ -111,23 +111,15 @@ def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[
         tables=[cases.step_table(case) for case in revised],
     )
     left = cases.phases(view)
-    selection = (cases.fate_table(view.steps), cases.revision_table(view.revisions))
+    pools = (cases.revision_table(view.revisions), cases.pool_table(view.demonstrations))
     yield Section(
         "selection",
         "Selection: what became of wrong rollouts?",
         cases.takeaway(left),
         "Rollouts of the base policy on the training responses; a rollout without a mark counts as wrong.",
         drawings=list(cases.selection_drawings(view, left)),
-        tables=_filled((*selection, cases.pool_table(view.demonstrations))),
+        tables=_filled((*pools, cases.separation_table(view.separations))),
         notes=list(cases.refusal_notes(view.revisions)),
-    )
-    weak = say.share(view.settings.revising.weak_below)
-    yield Section(
-        "grounding",
-        "Grounding: what do steps rest on?",
-        "Support of the steps by mark scheme, answer and earlier steps",
-        f"{weak} of all steps lie under the limit; a step is weak if it is under it in all three.",
-        tables=_filled((cases.grounding_table(view), cases.separation_table(view.separations))),
     )
     yield Section(
         "divergence",

@@ -11,7 +11,7 @@ from small_policies import policy
 
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.methods.edit import tree as tree_module
-from rubricflow.tasks.methods.edit.tree import ROOT, Tree, _flat, _mask, score, shared
+from rubricflow.tasks.methods.edit.tree import ROOT, Tree, _flat, score
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_every_node_scores_as_its_path_read_alone(several):
 @given(trees())
 def test_a_token_sees_its_ancestors_and_itself(tree):
     flat = _flat(tree)
-    seen = _mask(torch.from_numpy(flat.ends)[None], torch.float32)[0, 0].numpy() == 0
+    seen = flat.sees
     assert (seen.sum(axis=1) == flat.positions + 1).all()
     assert (seen.diagonal()).all()
     assert not np.triu(seen, 1).any()
@@ -74,7 +74,6 @@ def test_paths_share_what_they_begin_with():
     assert [text_to(tree, end) for end in ends] == [[9, 1, 0], [9, 1, 2, 0], [9, 3, 0], [9, 1, 2, 0]]
     assert sum(len(node.ids) for node in tree.nodes) == 1 + 2 + 2 + 2
     assert ends[1] == ends[3]
-    assert shared([[1, 2, 3], [1, 2], [1, 2, 4]]) == 2
 
 
 def test_batches_change_nothing(model, monkeypatch):

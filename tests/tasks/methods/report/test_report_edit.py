@@ -76,7 +76,6 @@ def test_every_section_is_there_in_order() -> None:
         "curves",
         "beliefs",
         "selection",
-        "grounding",
         "divergence",
         "rules",
         "made",
@@ -247,12 +246,6 @@ def test_positions_are_shares_of_the_tenth_that_a_step_ends_in() -> None:
     drawn = next(cases.selection_drawings(made(revisions=conform(Revisions, rows)), {})).svg
     assert "Edit-SFT: 0.1 0.500, 0.2 0.250, 0.3 0.000," in drawn
     assert "1 0.250" in drawn
-
-
-def test_grounding_is_told_by_kind_of_step() -> None:
-    table = cases.grounding_table(made())
-    assert rows_of(table)["chosen"] == ["2", "−1.000", "1.125", "0.500"]
-    assert rows_of(table)["weak under"] == ["12", "−1.250", "0.938", "−0.750"]
 
 
 def test_the_audit_is_tried_against_kinds_of_steps() -> None:
