@@ -140,10 +140,8 @@ def run(arm: Arm, ground: SharedGround) -> TrainedArm:
     likely = np.exp(logits / fitted - (logits / fitted).max(axis=1, keepdims=True))
     calibrated = likely / likely.sum(axis=1, keepdims=True)
     head = None if trained.head is None else replace(trained.head, temperature=fitted)
-    model = {
-        "method": arm.method,
-        "seed": arm.seed,
-        "setting": arm.setting,
+    own = {"method": arm.method, "seed": arm.seed, "setting": arm.setting}
+    model = own | {
         "backbone": ground.backbone,
         "encoder": ground.plan.encoder,
         "parameters": trained.parameters,
@@ -156,9 +154,8 @@ def run(arm: Arm, ground: SharedGround) -> TrainedArm:
     tables: RowsByTable = {Models: [model], Trials: [], Interventions: [], ConceptLinks: []}
     for split in HELD_OUT:
         rows = data.rows(split)
-        tables[Trials] += trial_rows(
-            estimates.of(rows), data, split, arm.method, arm.seed, arm.setting, calibrated[rows]
-        )
+        trials = trial_rows(estimates.of(rows), data, rows, calibrated[rows])
+        tables[Trials] += [own | {"split": split} | row for row in trials]
     if head is not None and estimates.levels is not None and not arm.setting:
         _steer(arm, ground, head, estimates, tables)
     return TrainedArm(trained, encoder, seconds, estimates, head, tables)
@@ -167,22 +164,23 @@ def run(arm: Arm, ground: SharedGround) -> TrainedArm:
 def _steer(arm: Arm, ground: SharedGround, head: Head, estimates: Estimates, tables: RowsByTable) -> None:
     """Adds the rows of a grader whose grade follows from the shares of its concepts alone: leakage, what questions
     save, interventions in every order of asking, and how concepts hang together."""
-    data, tops, method, seed = ground.data, ground.data.concepts.tops, arm.method, arm.seed
+    data, tops, seed = ground.data, ground.data.concepts.tops, arm.seed
     shares, test = estimates.shares(tops), data.rows("test")
     assert estimates.levels is not None  # a grader with a head over shares has concepts
-    levels = estimates.levels[test]
+    levels, trials = estimates.levels[test], []
     if seed == ground.plan.seeds[0]:  # hundreds of fits for one number
         # Leakage on all that was held out: a test split alone is seldom enough to cross-fit on.
         rows = np.concatenate([data.rows(split) for split in HELD_OUT])
-        for row in leakage_rows(shares[rows], data, rows, "test", method, seed):
-            tables[Trials].append(row | {"note": row["note"] or "calibration and test together"})
-    tables[Trials] += saving_rows(levels, head, data, test, method=method, seed=seed, split="test")
+        for row in leakage_rows(shares[rows], data, rows, seed):
+            trials.append(row | {"note": row["note"] or "calibration and test together"})
+    trials += saving_rows(levels, head, data, test, seed)
+    own = {"method": arm.method, "seed": seed}
+    tables[Trials] += [own | {"setting": "", "split": "test"} | row for row in trials]
     for first in ORDERS:
         order = order_of(first, levels, head, tops, seed)
-        tables[Interventions] += intervention_rows(
-            shares[test], head, data, test, order, first=first, method=method, seed=seed
-        )
-    tables[ConceptLinks] += link_rows(data, head, method, seed)
+        interventions = intervention_rows(shares[test], head, data, test, order, seed)
+        tables[Interventions] += [own | {"order": first} | row for row in interventions]
+    tables[ConceptLinks] += [own | row for row in link_rows(data, head)]
 
 
 def temperature(logits: Floats, grades: Ints) -> float:
@@ -210,9 +208,9 @@ def loss(logits: Floats, grades: Ints, temperature: float) -> float:
     return float(-likely[np.arange(len(grades)), grades].mean())
 
 
-def link_rows(data: LabelledData, head: Head, method: str, seed: int) -> list[dict[str, Any]]:
-    """Rows of table `concept_links`, one for each two concepts: how they hang together in the labels of the train
-    split, and in the latent concepts of a grader (REC-CBM, section 5.6 and E.6).
+def link_rows(data: LabelledData, head: Head) -> list[dict[str, Any]]:
+    """Rows of table `concept_links` without the grader, one for each two concepts: how they hang together in the labels
+    of the train split, and in the latent concepts of a grader (REC-CBM, section 5.6 and E.6).
 
     Empty for a head without error correction, which has learned no links. A head of the first concepts alone has the
     links of those.
@@ -223,7 +221,7 @@ def link_rows(data: LabelledData, head: Head, method: str, seed: int) -> list[di
     labels, n = label_correlations(data.levels[data.rows("train")])
     rows = []
     for a, b in combinations(range(len(partial)), 2):
-        pair = {"method": method, "seed": seed, "a": data.concepts.ids[a], "b": data.concepts.ids[b]}
+        pair = {"a": data.concepts.ids[a], "b": data.concepts.ids[b]}
         label_correlation = None if np.isnan(labels[a, b]) else float(labels[a, b])
         correlations = {"label_correlation": label_correlation, "partial_correlation": float(partial[a, b])}
         rows.append({**pair, **correlations, "n": int(n[a, b])})

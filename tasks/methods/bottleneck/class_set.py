@@ -314,8 +314,9 @@ def against(responses: ClassSet, a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> 
     data = responses.ground.data
     rows = data.rows("test")
     levels = a[0][rows], b[0][rows]
-    trials = human_rows(*levels, a[1][rows], b[1][rows], data.concepts, data.scores, "test")
-    return [row for row in trials if row["n"]]
+    trials = human_rows(*levels, a[1][rows], b[1][rows], data.concepts, data.scores)
+    human = {"method": "human", "seed": 0, "setting": "", "split": "test"}
+    return [human | row for row in trials if row["n"]]
 
 
 def judgment_rows(responses: ClassSet, outcome: TrainedArm, rater: str) -> Iterator[dict[str, Any]]:

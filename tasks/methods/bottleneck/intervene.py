@@ -35,23 +35,15 @@ GAIN = 0.9
 
 
 def intervention_rows(
-    shares: Floats,
-    head: Head,
-    data: LabelledData,
-    rows: Ints,
-    order: Ints,
-    *,
-    first: Order,
-    method: str,
-    seed: int,
-    draws: int = DRAWS,
+    shares: Floats, head: Head, data: LabelledData, rows: Ints, order: Ints, seed: int, draws: int = DRAWS
 ) -> list[dict[str, Any]]:
-    """Rows of table `interventions`: the grades after 0 … K concepts of each response were set, for every kind.
+    """Rows of table `interventions` without the grader and the order: the grades after 0 … K concepts of each response
+    were set, for every kind.
 
-    shares: (rows, K) s̃ of `rows`; order: (rows, K) concepts, first asked first (`policies.order_of`), named by
-    `first`. Responses without a grade leave. At `asked` = k the first k concepts are set, save that a concept without
-    a label stays as it is under oracle and wrong. change is against no intervention, its interval a paired bootstrap
-    over responses. seed: the grader's, and that of random levels and draws.
+    shares: (rows, K) s̃ of `rows`; order: (rows, K) concepts, first asked first (`order_of`). Responses without a grade
+    leave. At `asked` = k the first k concepts are set, save that a concept without a label stays as it is under oracle
+    and wrong. change is against no intervention, its interval a paired bootstrap over responses. seed: of random levels
+    and draws.
     """
     graded = data.grades[rows] != MISSING
     shares, order, rows = shares[graded], order[graded], rows[graded]
@@ -65,8 +57,7 @@ def intervention_rows(
     records = []
     for kind, set_to in values.items():
         grades = grades_after(head, shares, order, set_to)
-        for measured in _measured(grades, right, len(data.scores), draws, seed):
-            records.append({"method": method, "seed": seed, "kind": kind, "order": first} | measured)
+        records += [{"kind": kind} | row for row in _measured(grades, right, len(data.scores), draws, seed)]
     return records
 
 
@@ -231,15 +222,16 @@ def _turns(priority: Floats) -> Ints:
 
 
 def saving_rows(
-    levels: Floats, head: Head, data: LabelledData, rows: Ints, *, method: str, seed: int, split: str, draws: int = 500
+    levels: Floats, head: Head, data: LabelledData, rows: Ints, seed: int, draws: int = 500
 ) -> list[dict[str, Any]]:
-    """Rows of table `trials`: what the questions of every policy buy when an educator gives the labels one by one.
+    """Rows of table `trials` without the grader: what the questions of every policy buy when an educator gives the
+    labels one by one.
 
     saving_area_<policy>: under the curve of the accuracy over the questions asked, 0 … 1: its mean over budgets;
     saving_questions_<policy>: share of the questions at which 90% of the gain of all answers is first reached, None
     where answers do not gain. The note compares with random, by a 95% interval over responses.
 
-    levels: (rows, K, M + 1) p̂ of `rows`, which belong to `split`; responses without a grade leave. Each policy asks
+    levels: (rows, K, M + 1) p̂ of `rows`; responses without a grade leave. Each policy asks
     once, over the whole set; the bootstrap then resamples responses with what they were asked, the same ones for all
     policies.
     """
@@ -275,9 +267,8 @@ def saving_rows(
                 note = "undefined: the answers do not raise task_accuracy"
             elif low is not None and high is not None and not np.isnan(change):
                 note += f"; {change:+.3f} [{low:+.3f}, {high:+.3f}] against random"
-            record = {"method": method, "seed": seed, "setting": "", "split": split, "criterion_id": ""}
-            record |= {"metric": f"saving_{name}_{policy}", "value": None if np.isnan(value) else value}
-            records.append(record | {"n": len(rows), "note": note})
+            record = {"metric": f"saving_{name}_{policy}", "criterion_id": "", "n": len(rows), "note": note}
+            records.append(record | {"value": None if np.isnan(value) else value})
     return records
 
 

@@ -49,97 +49,64 @@ MEASURES = {"accuracy": exact_agreement, "macro_f1": macro_f1, "qwk": qwk}
 """Of concepts and of grades alike."""
 
 
-def trial_rows(
-    estimates: Estimates,
-    data: LabelledData,
-    split: str,
-    method: str,
-    seed: int,
-    setting: str,
-    calibrated: Floats,
-) -> list[Record]:
-    """All measures of a grader on a split.
+def trial_rows(estimates: Estimates, data: LabelledData, rows: Ints, calibrated: Floats) -> list[Record]:
+    """All measures of a grader on some responses: metric, criterion_id, value, n and note of `trials`.
 
-    estimates: of `data.rows(split)`, in their order; a grader of the first concepts alone is measured on those.
-    calibrated: (rows, S + 1) probabilities of the grades after calibration. task_mae is in units of the score.
+    estimates: of `rows`, in their order; a grader of the first concepts alone is measured on those. calibrated: (rows,
+    S + 1) probabilities of the grades after calibration. task_mae is in units of the score.
     """
-    rows = data.rows(split)
-    values = _task(data.grades[rows], estimates.grade, data.scores)
-    values += _probabilities(data.grades[rows], estimates.grades, calibrated)
+    grades = data.grades[rows]
+    found = _task(grades, estimates.grade, data.scores)
+    on = grades != MISSING
+    for name, measure in (("task_rps", rps), ("task_ece", ordinal_ece)):
+        found.append(_row(name, "", measure(calibrated[on], grades[on]), int(on.sum())))
+        found.append(_row(f"{name}_uncalibrated", "", measure(estimates.grades[on], grades[on]), int(on.sum())))
     if estimates.levels is not None:
-        values = _concepts(data.levels[rows], estimates.chosen(), data.concepts) + values
-    return [_row(method, seed, setting, split, *measured) for measured in values]
+        found = _concepts(data.levels[rows], estimates.chosen(), data.concepts) + found
+    return found
 
 
 def human_rows(
-    levels_a: Ints, levels_b: Ints, grades_a: Ints, grades_b: Ints, concepts: Concepts, scores: Floats, split: str
+    levels_a: Ints, levels_b: Ints, grades_a: Ints, grades_b: Ints, concepts: Concepts, scores: Floats
 ) -> list[Record]:
-    """The human ceiling: one person measured by another on the responses that both marked, under method 'human'.
+    """The human ceiling: one person measured by another on the responses that both marked, as `trial_rows`.
 
     levels: (n, K), grades: (n,) classes, MISSING where a person gave none; scores: (S + 1,) of the classes. All
     measures are symmetric, so that it does not matter who is a.
     """
-    values = _concepts(np.where(levels_b == MISSING, MISSING, levels_a), levels_b, concepts)
-    values += _task(np.where(grades_b == MISSING, MISSING, grades_a), grades_b, scores)
-    return [_row("human", 0, "", split, *measured) for measured in values]
+    found = _concepts(np.where(levels_b == MISSING, MISSING, levels_a), levels_b, concepts)
+    return found + _task(np.where(grades_b == MISSING, MISSING, grades_a), grades_b, scores)
 
 
-Measured = tuple[str, str, Stat, int]
-"""Metric, concept, its value, responses."""
-
-
-def _concepts(labels: Ints, chosen: Ints, concepts: Concepts) -> list[Measured]:
+def _concepts(labels: Ints, chosen: Ints, concepts: Concepts) -> list[Record]:
     """Every concept by itself, then the mean over those where a measure is defined."""
     count = chosen.shape[1]
     labelled = labels[:, :count] != MISSING
-    values: list[Measured] = []
+    rows = []
     for name, measure in MEASURES.items():
-        stats = []
+        defined = []
         for k in range(count):
             on = labelled[:, k]
-            stats.append(measure(labels[on, k], chosen[on, k], 0, int(concepts.tops[k])))
-            values.append((f"concept_{name}", concepts.ids[k], stats[-1], int(on.sum())))
-        defined = [stat.value for stat in stats if stat.value is not None]
+            stat = measure(labels[on, k], chosen[on, k], 0, int(concepts.tops[k]))
+            rows.append(_row(f"concept_{name}", concepts.ids[k], stat, int(on.sum())))
+            if stat.value is not None:
+                defined.append(stat.value)
         mean = Stat(float(np.mean(defined))) if defined else Stat(None, "undefined: for every concept")
-        if 0 < len(defined) < len(stats):
-            mean = mean._replace(note=f"over the {len(defined)} of {len(stats)} concepts where it is defined")
-        values.append((f"concept_{name}", "all", mean, int(labelled.any(axis=1).sum())))
-    return values
+        if 0 < len(defined) < count:
+            mean = mean._replace(note=f"over the {len(defined)} of {count} concepts where it is defined")
+        rows.append(_row(f"concept_{name}", "all", mean, int(labelled.any(axis=1).sum())))
+    return rows
 
 
-def _task(labels: Ints, chosen: Ints, scores: Floats) -> list[Measured]:
+def _task(labels: Ints, chosen: Ints, scores: Floats) -> list[Record]:
     on = labels != MISSING
     y, by = labels[on], chosen[on]
-    values = []
-    for name, measure in MEASURES.items():
-        values.append((f"task_{name}", "", measure(y, by, 0, len(scores) - 1), len(y)))
-    return [*values, ("task_mae", "", mae(scores[y], scores[by]), len(y))]
+    rows = [_row(f"task_{name}", "", measure(y, by, 0, len(scores) - 1), len(y)) for name, measure in MEASURES.items()]
+    return [*rows, _row("task_mae", "", mae(scores[y], scores[by]), len(y))]
 
 
-def _probabilities(labels: Ints, raw: Floats, calibrated: Floats) -> list[Measured]:
-    on = labels != MISSING
-    y = labels[on]
-    values: list[Measured] = []
-    for name, measure in (("task_rps", rps), ("task_ece", ordinal_ece)):
-        values.append((name, "", measure(calibrated[on], y), len(y)))
-        values.append((f"{name}_uncalibrated", "", measure(raw[on], y), len(y)))
-    return values
-
-
-def _row(
-    method: str, seed: int, setting: str, split: str, metric: str, criterion_id: str, stat: Stat, n: int
-) -> Record:
-    return {
-        "method": method,
-        "seed": seed,
-        "setting": setting,
-        "split": split,
-        "metric": metric,
-        "criterion_id": criterion_id,
-        "value": stat.value,
-        "n": n,
-        "note": stat.note,
-    }
+def _row(metric: str, criterion_id: str, stat: Stat, n: int) -> Record:
+    return {"metric": metric, "criterion_id": criterion_id, "value": stat.value, "n": n, "note": stat.note}
 
 
 class Leak(NamedTuple):
@@ -156,31 +123,23 @@ class Leak(NamedTuple):
     note: str | None = None
 
 
-def leakage_rows(
-    shares: Floats, data: LabelledData, rows: Ints, split: str, method: str, seed: int
-) -> list[dict[str, Any]]:
-    """Rows of table `trials`: leakage_task, leakage_task_share (of the grade's entropy) and leakage_concepts (mean over
-    ordered pairs), and the first's and last's controls.
+def leakage_rows(shares: Floats, data: LabelledData, rows: Ints, seed: int) -> list[Record]:
+    """Rows as of `trial_rows`: leakage_task, leakage_task_share (of the grade's entropy) and leakage_concepts (mean
+    over ordered pairs), and the first's and last's controls.
 
-    shares: (rows, K) s̃ of `rows`, which belong to `split`. What is undefined is null with a note.
+    shares: (rows, K) s̃ of `rows`. What is undefined is null with a note.
     """
     levels, tops = data.levels[rows][:, : shares.shape[1]], data.concepts.tops[: shares.shape[1]]
     task = task_leakage(shares, levels, data.grades[rows], tops, seed)
     between = concept_leakage(shares, levels, seed)
     part = None if task.value is None or not task.entropy else task.value / task.entropy
-    values = [
-        ("leakage_task", "", task.value, _intervals(task)),
-        ("leakage_task_share", "", part, task.note),
-        ("leakage_task_control", "", task.control, task.note),
-        ("leakage_concepts", "all", between.value, _intervals(between)),
-        ("leakage_concepts_control", "all", between.control, between.note),
+    return [
+        _row("leakage_task", "", Stat(task.value, _intervals(task)), task.n),
+        _row("leakage_task_share", "", Stat(part, task.note), task.n),
+        _row("leakage_task_control", "", Stat(task.control, task.note), task.n),
+        _row("leakage_concepts", "all", Stat(between.value, _intervals(between)), between.n),
+        _row("leakage_concepts_control", "all", Stat(between.control, between.note), between.n),
     ]
-    grader = {"method": method, "seed": seed, "setting": "", "split": split}
-    records = []
-    for metric, criterion, value, note in values:
-        n = between.n if criterion else task.n
-        records.append(grader | {"metric": metric, "criterion_id": criterion, "value": value, "n": n, "note": note})
-    return records
 
 
 def task_leakage(shares: Floats, levels: Ints, grades: Ints, tops: Ints, seed: int) -> Leak:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from markupsafe import Markup
 
@@ -10,7 +11,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart, legend, share_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Page, Section
-from rubricflow.tasks.core.display.table import Cell, LevelShares, Table
+from rubricflow.tasks.core.display.table import LevelShares, Table
 
 SIMULATED = (
     "The rater of this experiment is simulated: it knows the human scores and errs as it is told to. The tables show "
@@ -35,20 +36,27 @@ def page(name: str, contrast: str, tables: Sequence[Table], runs: Mapping[str, s
 
 
 def _section(table: Table) -> Section:
-    # The table with names and notes that hide nothing: they are an experiment file's own words.
-    rows = tuple(tuple(cell if isinstance(cell, Cell) else say.visible(cell) for cell in row) for row in table.rows)
-    header, notes = (tuple(map(say.visible, texts)) for texts in (table.header, table.notes))
-    shown = table._replace(title=say.visible(table.title), header=header, rows=rows, notes=notes)
+    # Names and notes are an experiment file's own words.
+    shown: Table = _visible(table)
     drawings = []
-    for figure in table.figures:
-        title = say.visible(figure.title)
+    for figure in shown.figures:
         if isinstance(figure, LevelShares):
-            arms = {say.visible(arm): shares for arm, shares in figure.arms.items()}
-            shares = figure._replace(title=title, arms=arms)
-            drawings.append(Drawing(title, share_chart(shares), legend(shares)))
+            drawings.append(Drawing(figure.title, share_chart(figure), legend(figure)))
         elif figure.bars:
-            bars = tuple(bar._replace(label=say.visible(bar.label)) for bar in figure.bars)
-            drawings.append(Drawing(title, bar_chart(figure._replace(title=title, bars=bars))))
+            drawings.append(Drawing(figure.title, bar_chart(figure)))
         else:
-            drawings.append(Drawing(title, Markup('<p class="missing">Nothing to draw.</p>')))
-    return Section(table.id, "", shown.title, drawings=drawings, tables=(shown,))
+            drawings.append(Drawing(figure.title, Markup('<p class="missing">Nothing to draw.</p>')))
+    return Section(shown.id, "", shown.title, drawings=drawings, tables=(shown,))
+
+
+def _visible(value: Any) -> Any:
+    """Tables, cells and figures with texts that hide nothing."""
+    if isinstance(value, str):
+        return say.visible(value)
+    if isinstance(value, dict):
+        return {say.visible(key): _visible(content) for key, content in value.items()}
+    if not isinstance(value, tuple | list):
+        return value
+    parts = [_visible(part) for part in value]
+    kind: Any = type(value)
+    return kind(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -210,7 +210,7 @@ def test_rows_keep_the_contract_and_come_from_the_train_split() -> None:
     ids = tuple(f"r{i:03}" for i in range(200))
     data = LabelledData(ids, concepts, levels, np.ones((200, K)), np.zeros(200, np.int64), np.arange(2.0), split)
     precision = np.eye(K) + 0.3
-    rows = link_rows(data, Head(np.ones((2, K)), np.zeros(2), precision, np.ones(K)), "rec_cbm", 1)
+    rows = link_rows(data, Head(np.ones((2, K)), np.zeros(2), precision, np.ones(K)))
     assert [(row["a"], row["b"]) for row in rows] == [
         ("a", "b"),
         ("a", "c"),
@@ -219,13 +219,13 @@ def test_rows_keep_the_contract_and_come_from_the_train_split() -> None:
         ("b", "d"),
         ("c", "d"),
     ]
-    assert all(set(row) == set(ConceptLinks.model_fields) for row in rows)
+    assert all(set(row) == set(ConceptLinks.model_fields) - {"method", "seed"} for row in rows)
     r, n = label_correlations(levels[:100])
     assert rows[0]["label_correlation"] == r[0, 1]
     assert rows[0]["n"] == n[0, 1]
     assert rows[2]["label_correlation"] is None
     assert rows[0]["partial_correlation"] == pytest.approx(-0.3 / 1.3)
-    assert link_rows(data, Head(np.ones((2, K)), np.zeros(2)), "no_lcec", 1) == []
+    assert link_rows(data, Head(np.ones((2, K)), np.zeros(2))) == []
 
 
 # Every method has something that trains it, and a sweep changes one setting at a time.

@@ -111,9 +111,7 @@ def test_random_levels_are_uniform_over_each_concept_and_come_from_the_seed() ->
 def test_labels_help_and_wrong_levels_harm_more_than_random_ones() -> None:
     data, head, shares = learnable(missing=0.0)
     order = some_orders(np.random.default_rng(0), N)
-    rows = intervention_rows(
-        shares, head, data, data.rows("test"), order, first="random", method="m", seed=1, draws=200
-    )
+    rows = intervention_rows(shares, head, data, data.rows("test"), order, 1, 200)
     of = {(row["kind"], row["asked"]): row for row in rows if row["metric"] == "task_accuracy"}
     assert of["oracle", K]["value"] == 1.0
     assert of["wrong", K]["value"] < of["random", K]["value"] < of["oracle", K]["value"]
@@ -123,11 +121,11 @@ def test_labels_help_and_wrong_levels_harm_more_than_random_ones() -> None:
 def test_rows_keep_the_contract_and_their_changes_add_up() -> None:
     data, head, shares = learnable()
     order = some_orders(np.random.default_rng(0), N)
-    arguments = {"first": "random", "method": "m", "seed": 1, "draws": 300}
-    rows = intervention_rows(shares, head, data, data.rows("test"), order, **arguments)
-    keys = [tuple(row[name] for name in Interventions.key) for row in rows]
+    rows = intervention_rows(shares, head, data, data.rows("test"), order, 1, 300)
+    own = {"method": "m", "seed": 1, "order": "random"}
+    keys = [tuple((own | row)[name] for name in Interventions.key) for row in rows]
     assert len(set(keys)) == len(rows) == 3 * 3 * (K + 1)
-    assert all(set(row) == set(Interventions.model_fields) for row in rows)
+    assert all(set(own | row) == set(Interventions.model_fields) for row in rows)
     assert {row["n"] for row in rows} == {N - 1}
     none = {row["metric"]: row["value"] for row in rows if row["asked"] == 0}
     for row in rows:
@@ -136,7 +134,7 @@ def test_rows_keep_the_contract_and_their_changes_add_up() -> None:
         assert row["change"] - 1e-9 <= row["high"]
     at_start = [row for row in rows if row["asked"] == 0]
     assert {(row["change"], row["low"], row["high"]) for row in at_start} == {(0.0, 0.0, 0.0)}
-    assert rows == intervention_rows(shares, head, data, data.rows("test"), order, **arguments)
+    assert rows == intervention_rows(shares, head, data, data.rows("test"), order, 1, 300)
 
 
 def test_the_interval_is_that_of_resampled_responses() -> None:
@@ -144,9 +142,7 @@ def test_the_interval_is_that_of_resampled_responses() -> None:
     data, head, shares = learnable()
     on = data.grades != MISSING
     order = some_orders(np.random.default_rng(0), N)
-    rows = intervention_rows(
-        shares, head, data, data.rows("test"), order, first="random", method="m", seed=1, draws=2000
-    )
+    rows = intervention_rows(shares, head, data, data.rows("test"), order, 1, 2000)
     found = next(r for r in rows if r["kind"] == "oracle" and r["asked"] == K and r["metric"] == "task_macro_f1")
     right = data.grades[on]
     grades = grades_after(head, shares[on], order[on], oracle_values(data.levels[on], TOPS))
@@ -165,7 +161,7 @@ def test_concepts_without_a_label_are_left_alone() -> None:
     data, head, shares = learnable()
     bare = replace(data, levels=np.full_like(data.levels, MISSING))
     order = some_orders(np.random.default_rng(0), N)
-    rows = intervention_rows(shares, head, bare, data.rows("test"), order, first="random", method="m", seed=1, draws=50)
+    rows = intervention_rows(shares, head, bare, data.rows("test"), order, 1, 50)
     assert all(row["change"] == 0 for row in rows if row["kind"] != "random")
     assert any(row["change"] != 0 for row in rows if row["kind"] == "random")
 
@@ -174,7 +170,7 @@ def test_no_response_with_a_grade_leaves_values_undefined() -> None:
     data, head, shares = learnable()
     bare = replace(data, grades=np.full(N, MISSING))
     order = some_orders(np.random.default_rng(0), N)
-    rows = intervention_rows(shares, head, bare, data.rows("test"), order, first="random", method="m", seed=1, draws=50)
+    rows = intervention_rows(shares, head, bare, data.rows("test"), order, 1, 50)
     assert {(row["value"], row["change"], row["low"], row["n"]) for row in rows} == {(None, None, None, 0)}
 
 
@@ -182,7 +178,7 @@ def test_macro_f1_of_many_grades_has_a_value_and_no_interval() -> None:
     data, head, shares = learnable()
     many = replace(data, scores=np.arange(20.0))
     order = some_orders(np.random.default_rng(0), N)
-    rows = intervention_rows(shares, head, many, data.rows("test"), order, first="random", method="m", seed=1, draws=50)
+    rows = intervention_rows(shares, head, many, data.rows("test"), order, 1, 50)
     assert {row["low"] for row in rows if row["metric"] == "task_macro_f1"} == {None}
     assert all(row["value"] is not None for row in rows)
     assert all(row["low"] is not None for row in rows if row["metric"] == "task_qwk")

@@ -54,12 +54,12 @@ def estimates() -> Estimates:
 def by_key(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
     found = {(row["metric"], row["criterion_id"]): row for row in rows}
     assert len(found) == len(rows)
-    assert all(set(row) == set(Trials.model_fields) for row in rows)
+    assert all(set(row) == set(Trials.model_fields) - {"method", "seed", "setting", "split"} for row in rows)
     return found
 
 
 def test_concepts_are_measured_on_their_labels_as_scikit_learn_does(data: LabelledData, estimates: Estimates) -> None:
-    found = by_key(trial_rows(estimates, data, "test", "rec_cbm", 3, "", estimates.grades))
+    found = by_key(trial_rows(estimates, data, data.rows("test"), estimates.grades))
     given, chosen = data.levels[data.rows("test")], estimates.chosen()
     for k, concept in enumerate(CONCEPTS.ids):
         on = given[:, k] != MISSING
@@ -73,7 +73,7 @@ def test_concepts_are_measured_on_their_labels_as_scikit_learn_does(data: Labell
 
 
 def test_grades_are_measured_where_there_is_one(data: LabelledData, estimates: Estimates) -> None:
-    found = by_key(trial_rows(estimates, data, "test", "rec_cbm", 3, "", estimates.grades))
+    found = by_key(trial_rows(estimates, data, data.rows("test"), estimates.grades))
     given = data.grades[data.rows("test")]
     on = given != MISSING
     y, by = given[on], estimates.grade[on]
@@ -96,7 +96,7 @@ def test_qwk_counts_the_levels_that_nobody_uses() -> None:
         np.full(4, "test"),
     )
     says = Estimates(None, np.eye(4)[[0, 3, 3, 3]])
-    found = by_key(trial_rows(says, some, "test", "plm", 0, "", says.grades))
+    found = by_key(trial_rows(says, some, some.rows("test"), says.grades))
     assert found["task_qwk", ""]["value"] == pytest.approx(0.5)
     assert found["task_mae", ""]["value"] == pytest.approx(0.75)
     assert not any(metric.startswith("concept") for metric, _ in found)
@@ -104,10 +104,10 @@ def test_qwk_counts_the_levels_that_nobody_uses() -> None:
 
 def test_calibrated_probabilities_stand_beside_the_raw_ones(data: LabelledData, estimates: Estimates) -> None:
     right = np.eye(4)[np.maximum(data.grades[data.rows("test")], 0)]
-    found = by_key(trial_rows(estimates, data, "test", "rec_cbm", 3, "", right))
+    found = by_key(trial_rows(estimates, data, data.rows("test"), right))
     assert found["task_ece", ""]["value"] == pytest.approx(0)
     assert found["task_rps", ""]["value"] == pytest.approx(0)
-    raw = by_key(trial_rows(estimates, data, "test", "rec_cbm", 3, "", estimates.grades))
+    raw = by_key(trial_rows(estimates, data, data.rows("test"), estimates.grades))
     assert found["task_ece_uncalibrated", ""]["value"] == raw["task_ece", ""]["value"] > 0.05
 
 
@@ -115,7 +115,7 @@ def test_what_is_undefined_is_null_with_a_reason(data: LabelledData, estimates: 
     levels = data.levels.copy()
     levels[:, 0] = MISSING
     bare = replace(data, levels=levels, grades=np.full(N, MISSING))
-    found = by_key(trial_rows(estimates, bare, "test", "rec_cbm", 3, "", estimates.grades))
+    found = by_key(trial_rows(estimates, bare, bare.rows("test"), estimates.grades))
     for key in (("concept_accuracy", "c1"), ("task_qwk", ""), ("task_rps", ""), ("task_ece", "")):
         assert found[key]["value"] is None
         assert "undefined" in found[key]["note"]
@@ -126,9 +126,7 @@ def test_what_is_undefined_is_null_with_a_reason(data: LabelledData, estimates: 
 def test_a_grader_of_the_first_concepts_is_measured_on_those(data: LabelledData, estimates: Estimates) -> None:
     assert estimates.levels is not None
     fewer = by_key(
-        trial_rows(
-            replace(estimates, levels=estimates.levels[:, :2]), data, "test", "m", 0, "concepts=2", estimates.grades
-        )
+        trial_rows(replace(estimates, levels=estimates.levels[:, :2]), data, data.rows("test"), estimates.grades)
     )
     assert {concept for metric, concept in fewer if metric == "concept_qwk"} == {"c1", "c2", "all"}
 
@@ -137,8 +135,8 @@ def test_a_person_is_measured_like_a_grader_and_it_does_not_matter_who_is_first(
     rows = data.rows("test")
     a, b = data.levels[rows], np.roll(data.levels[rows], 1, axis=0)
     grades_a, grades_b = data.grades[rows], np.roll(data.grades[rows], 1)
-    one = human_rows(a, b, grades_a, grades_b, CONCEPTS, data.scores, "test")
-    other = human_rows(b, a, grades_b, grades_a, CONCEPTS, data.scores, "test")
+    one = human_rows(a, b, grades_a, grades_b, CONCEPTS, data.scores)
+    other = human_rows(b, a, grades_b, grades_a, CONCEPTS, data.scores)
     first, second = by_key(one), by_key(other)
     assert {key: row["n"] for key, row in first.items()} == {key: row["n"] for key, row in second.items()}
     assert [row["value"] for row in first.values()] == pytest.approx([row["value"] for row in second.values()])
@@ -251,8 +249,8 @@ def test_rows_keep_the_contract() -> None:
     concepts = Concepts(tuple("abc"), tuple("abc"), tuple("abc"), tuple(("x",) * (top + 1) for top in TOPS))
     ids, split = tuple(f"r{i:03}" for i in range(150)), np.full(150, "test")
     data = LabelledData(ids, concepts, levels, np.ones((150, CONCEPTS_COUNT)), grades, np.arange(4.0), split)
-    rows = leakage_rows(shares, data, data.rows("test"), "test", "rec_cbm", 2)
-    assert all(set(row) == set(Trials.model_fields) for row in rows)
+    rows = leakage_rows(shares, data, data.rows("test"), 2)
+    assert all(set(row) == set(Trials.model_fields) - {"method", "seed", "setting", "split"} for row in rows)
     value = {row["metric"]: row["value"] for row in rows}
     task = task_leakage(shares, levels, grades, TOPS, 2)
     assert value["leakage_task"] == task.value
@@ -262,5 +260,5 @@ def test_rows_keep_the_contract() -> None:
     counts = np.bincount(grades) / 150
     assert task.entropy == pytest.approx(-(counts * np.log(counts)).sum())
     assert "over its control" in rows[0]["note"]
-    bare = leakage_rows(shares[:10], data, data.rows("test")[:10], "test", "rec_cbm", 2)
+    bare = leakage_rows(shares[:10], data, data.rows("test")[:10], 2)
     assert all(row["value"] is None and row["note"] for row in bare)
