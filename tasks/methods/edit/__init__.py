@@ -8,6 +8,6 @@ and what they are worth go out.
 - phases: values in and rows out: rollouts, signals, revisions, pools
 - tuning, rl: adapters, supervised and by reinforcement
 - rule_edits, measures: whether marks follow an edited scheme, and how well arms mark
-- workspace, training, task: the course of a run
+- workspace, task: the course of a run
 - world, decoder: the laboratory: questions with exact gold marks, and a small policy for them
 """

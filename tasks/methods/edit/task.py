@@ -1,13 +1,29 @@
-"""The entry point of edit: responses with target scores in; arms of a trained grader and what they are worth out."""
+"""The entry point of edit and the course of a run: responses with target scores in; arms of a trained grader and what
+they are worth out.
+
+A seed's arms learn from rollouts of the base policy on the train split, their signals, the steps that these select, and
+revisions. An arm is trained supervised on its pool, or by reinforcement from its start, and then measured on the test
+split: greedy, under edited schemes, and by how far its beliefs lie from its start's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
+from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.edit import (
+    TESTED,
+    Arm,
     ArmDifferences,
     ArmMetrics,
     Demonstrations,
@@ -22,11 +38,47 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import target_scores
-from rubricflow.tasks.core.store.files import named
+from rubricflow.tasks.core.store.files import file_digest, named
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.methods.edit.rollout import grading_samples
-from rubricflow.tasks.methods.edit.training import go_through, prove, worth
-from rubricflow.tasks.methods.edit.workspace import STAGE, Workspace
+from rubricflow.tasks.methods.edit.belief import beliefs, supports
+from rubricflow.tasks.methods.edit.locality import checklist_tokens
+from rubricflow.tasks.methods.edit.measures import difference_rows, metric_rows, probe_rows, spaced
+from rubricflow.tasks.methods.edit.phases import (
+    SIGNALLED,
+    Record,
+    grading_row,
+    is_wrong,
+    learning_row,
+    pooled,
+    repaired,
+    revised,
+    revision_row,
+    rolled,
+    selected,
+    separated,
+    step_rows,
+    steps_to_mend,
+)
+from rubricflow.tasks.methods.edit.policy import Policy
+from rubricflow.tasks.methods.edit.revise import Reviser
+from rubricflow.tasks.methods.edit.rl import Method, reinforce
+from rubricflow.tasks.methods.edit.rollout import Sample, grading_samples, read_mark
+from rubricflow.tasks.methods.edit.rule_edits import edits, faithfulness, rule_tests
+from rubricflow.tasks.methods.edit.tuning import Tuned, check_fits, fine_tune
+from rubricflow.tasks.methods.edit.workspace import (
+    STAGE,
+    Tables,
+    TrainingProgress,
+    Workspace,
+    attempts_of,
+    chunks,
+    in_chunks,
+    of_arm,
+    rows_of,
+    sampling_seed,
+    table_of,
+    written,
+)
 
 TABLES: tuple[type[Row], ...] = (Rollouts, Steps, Separations, Revisions, Demonstrations, Policies, Learning, Gradings)
 TABLES += (RuleTests, RuleFaithfulness, ArmMetrics, ArmDifferences)
@@ -58,3 +110,257 @@ def train(
             go_through(workspace, seed)
         run.commit(STAGE, "worth", worth(workspace, study.evaluation.draws, study.evaluation.seed))
     return tuple(run.ref(row, STAGE) for row in TABLES)
+
+
+METHODS: dict[Arm, Method] = {"dgpo": "dgpo", "edit_rl": "edit", "edit_rl_on_base": "edit"}
+"""Arms of RL that are more than GRPO."""
+
+
+def prove(workspace: Workspace) -> None:
+    """Refuse at once what would fail after hours: InputError for a prompt that is longer than the policy reads, or a
+    scheme that rule faithfulness cannot edit."""
+    plan, samples = workspace.plan, workspace.samples
+    revises = any(arm in TUNED for arm in plan.arms_in_order())
+    for sample in (*samples.train, *samples.test):
+        # The longest prompt is the reviser's: it holds a rollout and a checklist.
+        added = plan.max_tokens
+        if revises:
+            added += plan.max_tokens + checklist_tokens(sample.scheme, plan.max_tokens)
+        tokens = len(workspace.policy.prompt_ids(workspace.prompts.grade(sample))) + added
+        check_fits(workspace.policy, tokens, f"response '{sample.response_id}' with its rollouts")
+    if plan.faithfulness:
+        for item_id in dict.fromkeys(sample.item_id for sample in samples.test):
+            edits(samples.bundles[item_id])
+    left_out = f", {samples.unlabelled:,} without a target score left out" if samples.unlabelled else ""
+    print(f"edit: {len(samples.train):,} responses to train on{left_out}, {len(samples.test):,} to test on")
+
+
+def go_through(workspace: Workspace, seed: int) -> None:
+    """Train and measure every arm with a seed, each after its own start. Base is the same for all seeds but the
+    sampling."""
+    plan = workspace.plan
+    arms = plan.arms_in_order()
+    if any(arm in TUNED for arm in arms):
+        _sample_rollouts(workspace, seed)
+    if any(arm in SIGNALLED for arm in arms):
+        _measure_signals(workspace, seed)
+        _select_steps(workspace, seed)
+    for arm in arms:
+        if arm in TUNED:
+            _revise(workspace, arm, seed)
+        if arm != "base" or seed == plan.seeds[0]:
+            _train_arm(workspace, arm, seed)
+            _measure_arm(workspace, arm, seed)
+
+
+def worth(workspace: Workspace, draws: int, seed: int) -> Tables:
+    """What all arms are worth, and the last points of their learning curves. draws, seed: of the bootstrap."""
+    graded: dict[tuple[Arm, int], list[Record]] = {}
+    for row in rows_of(workspace.run, Rollouts, pc.field("part") != "train"):
+        graded.setdefault((row["arm"], row["seed"]), []).append(row)
+    metrics = list(metric_rows(graded, draws, seed))
+    policies = rows_of(workspace.run, Policies)
+    updates = {(row["arm"], row["seed"]): row["updates"] for row in policies if row["arm"] in STARTS}
+    last_points = []
+    for row in metrics:
+        step = updates.get((row["arm"], row["seed"]))
+        if step is not None:
+            last_points.append(learning_row(row, step))
+    return {
+        ArmMetrics: metrics,
+        ArmDifferences: list(difference_rows(graded, draws, seed)),
+        RuleFaithfulness: faithfulness(rows_of(workspace.run, RuleTests), draws, seed),
+        Learning: last_points,
+    }
+
+
+def _sample_rollouts(workspace: Workspace, seed: int) -> None:
+    plan = workspace.plan.revising
+    count, temperature = plan.rollouts, plan.temperature
+
+    def fill(shard: str, samples: Sequence[Sample]) -> Tables:
+        return {Rollouts: written(workspace, shard, "base", seed, workspace.policy, samples, count, temperature)}
+
+    in_chunks(workspace.run, f"rollouts-{seed}", workspace.samples.train, fill, f"seed {seed}: rollouts", count)
+
+
+def _measure_signals(workspace: Workspace, seed: int) -> None:
+    """What the base policy believes at every boundary of its rollouts, and what every step rests on."""
+
+    def fill(_: str, samples: Sequence[Sample]) -> Tables:
+        attempts = attempts_of(workspace, seed, samples)
+        texts = [(attempt.sample, attempt.text) for attempt in attempts]
+        believed = beliefs(workspace.policy, workspace.prompts, texts)
+        rested = supports(workspace.policy, workspace.prompts, texts)
+        rows: list[dict[str, Any]] = []
+        for attempt, belief, support in zip(attempts, believed, rested, strict=True):
+            rows += step_rows("base", seed, attempt, belief, support)
+        return {Steps: rows}
+
+    label, count = f"seed {seed}: signals of rollouts", workspace.plan.revising.rollouts
+    in_chunks(workspace.run, f"signals-{seed}", workspace.samples.train, fill, label, count)
+
+
+def _select_steps(workspace: Workspace, seed: int) -> None:
+    """Adds to the signals what only all of them tell. That rests on columns which a shard has with and without it, so a
+    kill between two shards does no harm."""
+    run, plan, train = workspace.run, workspace.plan, workspace.samples.train
+    if run.done(STAGE, f"selection-{seed}"):
+        return
+    attempts = attempts_of(workspace, seed, train)
+    wrong = [attempt.key for attempt in attempts if is_wrong(attempt)]
+    steps = selected(table_of(run, Steps, of_arm("base", seed)), wrong, plan.revising)
+    for shard, samples in chunks(f"signals-{seed}", train):
+        in_shard = pc.is_in(steps["response_id"], pa.array([sample.response_id for sample in samples]))
+        run.commit(STAGE, shard, {Steps: steps.filter(in_shard)})
+    # How the signals tell kinds of steps apart, where the plan has a pattern for these
+    texts = {attempt.key: attempt.text for attempt in attempts}
+    separations = separated(steps, texts, plan.synthesis, seed) if plan.synthesis else []
+    run.commit(STAGE, f"selection-{seed}", {Separations: separations})
+    fates = steps["fate"].drop_null().value_counts().to_pylist()
+    counts = ", ".join(f"{fate['counts']:,} {fate['values']}" for fate in fates) or "none"
+    print(f"edit: seed {seed}: {len(wrong):,} rollouts are wrong; their steps: {counts}")
+
+
+def _revise(workspace: Workspace, arm: Arm, seed: int) -> None:
+    """Attempts to mend the wrong rollouts for the arm's pool, and what is believed along those that succeed."""
+    run, plan, policy, prompts = workspace.run, workspace.plan, workspace.policy, workspace.prompts
+
+    def fill(shard: str, samples: Sequence[Sample]) -> Tables:
+        attempts = [attempt for attempt in attempts_of(workspace, seed, samples) if is_wrong(attempt)]
+        steps = steps_to_mend(rows_of(run, Steps, of_arm("base", seed, samples))) if arm in SIGNALLED else {}
+        reviser = Reviser(prompts, policy.write, plan.revising, plan.max_tokens, sampling_seed(shard))
+        revisions = revised(arm, attempts, steps, reviser)
+        wrong = {attempt.key: attempt for attempt in attempts}
+        revision_rows = [revision_row(arm, seed, revision) for revision in revisions]
+        texts = repaired(revision_rows) if arm != "int_sft" else []
+        mended = [wrong[text.response_id, text.sample]._replace(text=text.completion) for text in texts]
+        believed = beliefs(policy, prompts, [(attempt.sample, attempt.text) for attempt in mended])
+        rows: list[dict[str, Any]] = []
+        for attempt, belief in zip(mended, believed, strict=True):
+            rows += step_rows(arm, seed, attempt, belief)
+        return {Revisions: revision_rows, Steps: rows}
+
+    label = f"seed {seed}: {arm}: revisions of responses"
+    in_chunks(run, f"revisions-{arm}-{seed}", workspace.samples.train, fill, label)
+
+
+def _train_arm(workspace: Workspace, arm: Arm, seed: int) -> None:
+    """The arm's adapter, its pool, and what training logged; the other arms go on where one cannot be trained."""
+    shard = f"policy-{arm}-{seed}"
+    if workspace.run.done(STAGE, shard):
+        return
+    row: dict[str, Any] = {"arm": arm, "seed": seed, "start": None if arm == "base" else STARTS.get(arm, "base")}
+    row |= {"path": None, "note": None, "parameters": 0, "updates": 0, "demonstrations": 0, "seconds": 0.0}
+    tables: Tables = {}
+    tuned = None
+    if arm in STARTS:
+        tuned = _reinforce(workspace, arm, seed)
+        if tuned is None:
+            row["note"] = f"{STARTS[arm]}, which it begins with, was not trained"
+    elif arm in TUNED:
+        attempts = attempts_of(workspace, seed, workspace.samples.train)
+        revisions = rows_of(workspace.run, Revisions, of_arm(arm, seed))
+        try:
+            texts, row["note"] = pooled(arm, revisions, attempts, workspace.plan.revising.natural, seed)
+        except InputError as empty:
+            row["note"] = empty.rule
+        else:
+            print(f"edit: seed {seed}: {arm}: fine-tuning on {len(texts):,} texts")
+            prompts = {sample.response_id: workspace.prompts.grade(sample) for sample in workspace.samples.train}
+            pairs = [(prompts[text.response_id], text.completion, text.ends) for text in texts]
+            plan, folder = workspace.plan, workspace.folder(arm, seed)
+            tuned = fine_tune(workspace.policy, pairs, plan.fine_tuning, plan.adapter, seed=seed, folder=folder)
+            row["demonstrations"] = len(texts)
+            tables[Demonstrations] = [{"arm": arm, "seed": seed, **text._asdict()} for text in texts]
+    if tuned is not None:
+        warehouse = workspace.run.warehouse
+        warehouse.share(tuned.adapter.parent)
+        row["path"] = tuned.adapter.relative_to(warehouse.root).as_posix()
+        row["digest"] = file_digest(tuned.adapter / "adapter_model.safetensors")
+        row |= {"parameters": tuned.parameters, "updates": tuned.steps, "seconds": tuned.seconds}
+        curve = {"arm": arm, "seed": seed, "part": "train"}
+        history = [entry for entry in tuned.history if entry[1] != "seconds"]  # times are no result
+        tables[Learning] = [curve | {"step": step, "metric": name, "value": value} for step, name, value in history]
+    workspace.run.commit(STAGE, shard, {**tables, Policies: [row]})
+    if arm != "base":
+        done = f"{row['updates']:,} updates in {row['seconds']:.0f} s" if row["path"] else "not trained"
+        print(f"edit: seed {seed}: {arm}: {done}" + (f": {row['note']}" if row["note"] else ""))
+
+
+def _reinforce(workspace: Workspace, arm: Arm, seed: int) -> Tuned | None:
+    """An arm of RL, which prints how far it is, and looks at the test split now and then; the last look is the arm's
+    test itself. None where the arm that it begins with was not trained."""
+    adapters = workspace.adapters(STARTS[arm], seed)
+    if adapters is None:
+        return None
+    plan = workspace.plan.reinforcement
+    progress = TrainingProgress(f"seed {seed}: {arm}: update", plan.steps)
+
+    def look(step: int, policy: Policy) -> None:
+        progress.reached(step)
+        shard = f"look-{arm}-{seed}-{step:06d}"
+        if step % plan.look_every or step == plan.steps or workspace.run.done(STAGE, shard):
+            return
+        rows = written(workspace, shard, arm, seed, policy, workspace.samples.test)
+        points = [learning_row(row, step) for row in metric_rows({(arm, seed): rows}, 0, 0)]
+        workspace.run.commit(STAGE, shard, {Learning: points})
+
+    return reinforce(
+        workspace.policy_with(adapters),
+        workspace.samples.train,
+        workspace.prompts,
+        plan.model_copy(update={"look_every": 1}),  # after every update, for the progress; `look` keeps to the plan's
+        workspace.plan.adapter,
+        method=METHODS.get(arm, "grpo"),
+        seed=seed,
+        folder=workspace.folder(arm, seed),
+        max_tokens=workspace.plan.max_tokens,
+        look=look,
+    )
+
+
+def _measure_arm(workspace: Workspace, arm: Arm, seed: int) -> None:
+    """Everything that is measured of an arm; nothing of one that was not trained."""
+    adapters = workspace.adapters(arm, seed)
+    if adapters is None:
+        return
+    policy = cache(lambda: workspace.policy_with(adapters))
+    run, plan, prompts, samples = workspace.run, workspace.plan, workspace.prompts, workspace.samples
+
+    def greedy(shard: str, part: Sequence[Sample]) -> Tables:
+        rows = written(workspace, shard, arm, seed, policy(), part)
+        gradings = [grading_row(row, samples.bundles[row["item_id"]].bundle_id) for row in rows]
+        return {Rollouts: rows, Gradings: gradings}
+
+    def rules(_: str, part: Sequence[Sample]) -> Tables:
+        """The arm's marks under edited schemes; a case that its greedy rollout already marks is not asked for again."""
+        marks = {row["response_id"]: row["mark"] for row in rows_of(run, Rollouts, of_arm(arm, seed, part))}
+        known: dict[Sample, int | None] = {sample: marks[sample.response_id] for sample in part}
+
+        def mark_of(tests: Sequence[Sample]) -> list[int | None]:
+            new = [sample for sample in tests if sample not in known]
+            attempts = rolled(policy().write, prompts, new, 1, temperature=0.0, max_tokens=plan.max_tokens, seed=0)
+            found = {attempt.sample: read_mark(attempt.text, attempt.sample.top).mark for attempt in attempts}
+            return [(known | found)[sample] for sample in tests]
+
+        return {RuleTests: rule_tests(part, samples.bundles, mark_of, f"{arm}-{seed}")}
+
+    label = f"seed {seed}: {arm}:"
+    in_chunks(run, f"greedy-{arm}-{seed}", samples.test, greedy, f"{label} test responses")
+    if plan.faithfulness:
+        in_chunks(run, f"rules-{arm}-{seed}", samples.test, rules, f"{label} rule tests of responses")
+    start, shard = STARTS.get(arm, "base"), f"probe-{arm}-{seed}"
+    if start == "base" or run.done(STAGE, shard):
+        return
+    # How far the arm's beliefs moved from its start's, on the start's greedy rollouts
+    by_id = {sample.response_id: sample for sample in samples.test}
+    before = workspace.policy_with(workspace.adapters(start, seed) or [])
+    greedy_rows = rows_of(run, Rollouts, of_arm(start, seed, samples.test))
+    probed: list[dict[str, Any]] = []
+    for part in TESTED:
+        rollouts = [(by_id[row["response_id"]], row["text"]) for row in spaced(greedy_rows, part)]
+        if rollouts:
+            reached, initial = beliefs(policy(), prompts, rollouts), beliefs(before, prompts, rollouts)
+            probed += probe_rows(arm, seed, part, reached, initial)
+    run.commit(STAGE, shard, {ArmMetrics: probed})

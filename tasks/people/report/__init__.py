@@ -1,6 +1,5 @@
 """The annotation report: tables of an annotated run in; a page and a summary out.
 
-- view: agreement as people read it, and the sections of the page
-- people: the queue, what settled the labels, and each person's votes, as tables and a chart
+- view: the page: agreement, what settled the labels, the queue, and each person's votes
 - task: the stage entry point
 """

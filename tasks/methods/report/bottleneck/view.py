@@ -15,7 +15,7 @@ from rubricflow.tasks.core.display.charts import bar_chart, line_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
 from rubricflow.tasks.core.display.table import Bar, Cell, Panel, Table, count
-from rubricflow.tasks.methods.report.bottleneck import figures, interventions, traces
+from rubricflow.tasks.methods.report.bottleneck import figures, traces
 from rubricflow.tasks.methods.report.bottleneck.figures import (
     CONCEPTS,
     ECE,
@@ -101,15 +101,15 @@ def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:
         tables=(figures.summary_table(graders), figures.concept_table(graders, view.names)),
     )
     yield from _interventions(view, graders)
-    links = interventions.of_first_seed(view.links, graders.main)
+    links = figures.of_first_seed(view.links, graders.main)
     if len(links):
         yield Section(
             "structure",
             "Structure: how do concepts hang together?",
-            interventions.link_takeaway(links),
+            figures.link_takeaway(links),
             "Labels: Pearson correlation on the train split. Given all others: partial correlation from the learned "
             f"precision of {grader_name(graders.main)}, seed {links['seed'][0].as_py()}. Neither is a cause.",
-            drawings=(Drawing("Tint: strength; dashed: negative", interventions.square(links, view.names)),),
+            drawings=(Drawing("Tint: strength; dashed: negative", figures.square(links, view.names)),),
         )
     yield from _traces(view)
     sweeps = list(figures.swept(graders, view.settings.training))
@@ -168,26 +168,26 @@ def _bars(graders: Graders, column: GraderColumn, title: str) -> Iterator[Drawin
 
 
 def _interventions(view: BottleneckView, graders: Graders) -> Iterator[Section]:
-    metric, points = interventions.curves(view.interventions)
+    metric, points = figures.curves(view.interventions)
     drawn = [method for method in graders.trained if (points["method"] == method).any()][:PANELS]
     if not drawn:
         return
     drawings = []
     for method in drawn:
-        name, lines = grader_name(method), interventions.kind_lines(points, method)
+        name, lines = grader_name(method), figures.kind_lines(points, method)
         drawings.append(
             Drawing(name, line_chart(name, lines, "concepts set", GRADE_METRICS[metric], within=(0.0, 1.0)))
         )
     yield Section(
         "interventions",
         "Interventions: what becomes of the grade when concepts are set?",
-        interventions.kind_takeaway(points, drawn[0], metric),
+        figures.kind_takeaway(points, drawn[0], metric),
         "Concepts are set in each response, the surest first. Uprights: 95% interval of the change, paired over "
         "responses, its ends averaged over seeds.",
         drawings=drawings,
-        tables=(interventions.kind_table(points, metric),),
+        tables=(figures.kind_table(points, metric),),
     )
-    lines = interventions.order_lines(points, graders.main)
+    lines = figures.order_lines(points, graders.main)
     if len(lines) < 2:
         return
     areas = {order: graders.cell(graders.main, figures.saving_columns(order)[0]).value for order in ORDERS}

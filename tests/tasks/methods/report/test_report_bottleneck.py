@@ -18,7 +18,7 @@ from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Mode
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.methods.report.bottleneck import interventions
+from rubricflow.tasks.methods.report.bottleneck import figures
 from rubricflow.tasks.methods.report.bottleneck.view import content, needs_texts, page
 
 EVIL = '</blockquote></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
@@ -126,7 +126,7 @@ def test_graders_are_bars_with_the_spread_of_seeds_and_people_as_a_line() -> Non
 
 def square(labels: float | None, partial: float) -> str:
     row = link_rows()[0] | {"label_correlation": labels, "partial_correlation": partial}
-    return interventions.square(conform(ConceptLinks, [row]), {"FC": "one", "CC": "two"})
+    return figures.square(conform(ConceptLinks, [row]), {"FC": "one", "CC": "two"})
 
 
 def test_the_square_has_labels_above_and_what_is_left_of_them_below() -> None:

@@ -11,13 +11,15 @@ from builders.bottleneck_scene import METHODS, NAMES, intervention_rows, link_ro
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.bottleneck import Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Trials
-from rubricflow.tasks.methods.report.bottleneck import interventions
+from rubricflow.tasks.methods.report.bottleneck import figures
 from rubricflow.tasks.methods.report.bottleneck.figures import (
     HEADER,
     QWK,
     Graders,
     concept_table,
+    curves,
     grader_name,
+    kind_takeaway,
     leakage_table,
     questions_table,
     sentence,
@@ -25,7 +27,6 @@ from rubricflow.tasks.methods.report.bottleneck.figures import (
     summary_table,
     swept,
 )
-from rubricflow.tasks.methods.report.bottleneck.interventions import curves, kind_takeaway
 
 
 def graders(rows: list[dict[str, Any]]) -> Graders:
@@ -130,12 +131,12 @@ def test_curves_are_means_over_seeds() -> None:
     rows = [row | {"value": row["value"] + row["seed"] / 10} for row in intervention_rows()]
     metric, points = curves(conform(Interventions, rows))
     assert metric == "task_accuracy"
-    line = interventions.kind_lines(points, "rec_cbm")[0]
+    line = figures.kind_lines(points, "rec_cbm")[0]
     assert line.label == "set to people's level"
     assert [point.x for point in line.points] == [0, 1, 2, 3]
     assert line.points[2][1:] == pytest.approx((0.7 + 0.12, 0.7 + 0.06, 0.7 + 0.18))
     assert line.points[0][2:] == (None, None)
-    orders = {line.label: line.points[-1].y for line in interventions.order_lines(points, "rec_cbm")}
+    orders = {line.label: line.points[-1].y for line in figures.order_lines(points, "rec_cbm")}
     assert orders["most expected change first"] == pytest.approx(0.7 + 0.27)
 
 
@@ -143,7 +144,7 @@ def test_what_answers_change_is_told_from_nothing_by_its_interval() -> None:
     metric, points = curves(conform(Interventions, intervention_rows()))
     told = kind_takeaway(points, "rec_cbm", metric)
     assert told == "REC-CBM, accuracy once all are set: right levels +0.18, the most damaging ones −0.36"
-    found = {row[:2]: [str(cell) for cell in row[2:]] for row in interventions.kind_table(points, metric).rows}
+    found = {row[:2]: [str(cell) for cell in row[2:]] for row in figures.kind_table(points, metric).rows}
     shown = ["3", "0.780", "0.180 [0.090, 0.270]", "0.000", "40"]
     assert found["REC-CBM", "set to people's level"] == shown
     rows = [row | {"low": -1.0} for row in intervention_rows()]
@@ -152,10 +153,10 @@ def test_what_answers_change_is_told_from_nothing_by_its_interval() -> None:
 
 
 def test_the_structure_is_that_of_one_seed() -> None:
-    links = interventions.of_first_seed(conform(ConceptLinks, link_rows()), "rec_cbm")
+    links = figures.of_first_seed(conform(ConceptLinks, link_rows()), "rec_cbm")
     assert len(links) == 3
     told = "2 of 3 pairs of concepts are linked weakly or not at all (|r| < 0.3) given all others"
-    assert interventions.link_takeaway(links) == told
+    assert figures.link_takeaway(links) == told
 
 
 def test_an_unknown_method_is_a_name() -> None:

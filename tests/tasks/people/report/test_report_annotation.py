@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.people import Agreements, Labels, Queue, Votes
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.people.report import people
+from rubricflow.tasks.people.report import view as people
 from rubricflow.tasks.people.report.view import HEADER, AgreementFigures, page, sentence, summary_rows
 
 EVIL = '</td></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
