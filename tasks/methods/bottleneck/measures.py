@@ -133,13 +133,17 @@ def leakage_rows(shares: Floats, data: LabelledData, rows: Ints, seed: int) -> l
     task = task_leakage(shares, levels, data.grades[rows], tops, seed)
     between = concept_leakage(shares, levels, seed)
     part = None if task.value is None or not task.entropy else task.value / task.entropy
-    return [
-        _row("leakage_task", "", Stat(task.value, _intervals(task)), task.n),
-        _row("leakage_task_share", "", Stat(part, task.note), task.n),
-        _row("leakage_task_control", "", Stat(task.control, task.note), task.n),
-        _row("leakage_concepts", "all", Stat(between.value, _intervals(between)), between.n),
-        _row("leakage_concepts_control", "all", Stat(between.control, between.note), between.n),
-    ]
+    of_task = {
+        "leakage_task": Stat(task.value, _intervals(task)),
+        "leakage_task_share": Stat(part, task.note),
+        "leakage_task_control": Stat(task.control, task.note),
+    }
+    among_concepts = {
+        "leakage_concepts": Stat(between.value, _intervals(between)),
+        "leakage_concepts_control": Stat(between.control, between.note),
+    }
+    found = [_row(metric, "", stat, task.n) for metric, stat in of_task.items()]
+    return found + [_row(metric, "all", stat, between.n) for metric, stat in among_concepts.items()]
 
 
 def task_leakage(shares: Floats, levels: Ints, grades: Ints, tops: Ints, seed: int) -> Leak:

@@ -79,16 +79,9 @@ def rater_noise(marks: Floats, tops: Ints) -> RaterNoise:
     fits = zip(*(_concept_fit(shares[:, k]) for k in range(len(tops))), strict=True)
     severity, noise, mean, variance, latent, latent_variance, notes = fits
     spread, v = np.stack(noise), np.array(variance)
-    return RaterNoise(
-        severity=np.stack(severity),
-        noise=spread,
-        reliability=v[:, None] / (v[:, None] + spread**2),
-        mean=np.array(mean),
-        variance=v,
-        latent=np.stack(latent).T,
-        latent_variance=np.stack(latent_variance).T,
-        notes=notes,
-    )
+    reliability = v[:, None] / (v[:, None] + spread**2)
+    of_responses = np.stack(latent).T, np.stack(latent_variance).T
+    return RaterNoise(np.stack(severity), spread, reliability, np.array(mean), v, *of_responses, notes)
 
 
 def consensus(marks: Floats, tops: Ints) -> Consensus:

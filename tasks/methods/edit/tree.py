@@ -156,16 +156,11 @@ def _flat(tree: Tree) -> _Flat:
             owners += [number] * len(node.ids)
     node_of = np.repeat(np.arange(len(read)), counts)
     within = np.arange(len(node_of)) - np.repeat(ends - counts, counts)
-    lengths = [len(node.ids) for node in tree.nodes]
-    return _Flat(
-        ids=np.fromiter(chain.from_iterable(read), np.int64, len(node_of)),
-        positions=before[node_of] + within,
-        sees=np.tril(ancestors[node_of][:, node_of]),
-        sources=np.array(sources, np.int64),
-        targets=np.array(targets, np.int64),
-        owners=np.array(owners, np.int64),
-        depth=int((before + lengths).max(initial=0)),
-    )
+    ids = np.fromiter(chain.from_iterable(read), np.int64, len(node_of))
+    sees = np.tril(ancestors[node_of][:, node_of])
+    source, target, owner = (np.array(column, np.int64) for column in (sources, targets, owners))
+    depth = before + [len(node.ids) for node in tree.nodes]
+    return _Flat(ids, before[node_of] + within, sees, source, target, owner, int(depth.max(initial=0)))
 
 
 def _alike(flats: Sequence[_Flat], common: int) -> int:
@@ -199,18 +194,16 @@ def _logprobs(model: Any, flats: Sequence[_Flat], read: int, memory: Any) -> lis
     sees = np.tile(np.eye(width, dtype=np.bool_), (len(flats), 1, 1))  # padding sees itself, and is seen by no other
     for row, flat in enumerate(flats):
         length = len(flat.ids)
-        ids[row, :length], positions[row, :length], sees[row, :length, :length] = flat.ids, flat.positions, flat.sees
+        ids[row, :length] = flat.ids
+        positions[row, :length] = flat.positions
+        sees[row, :length, :length] = flat.sees
     device, kind = model.device, model.dtype
     hidden = torch.from_numpy(~sees[:, None, read:]).to(device)
     mask = torch.zeros(hidden.shape, dtype=kind, device=device).masked_fill_(hidden, torch.finfo(kind).min)
     past = {} if memory is None else {"past_key_values": copies(memory, len(flats))}
-    output = model.get_decoder()(
-        input_ids=torch.from_numpy(ids[:, read:]).to(device),
-        position_ids=torch.from_numpy(positions[:, read:]).to(device),
-        attention_mask=mask,
-        use_cache=False,
-        **past,
-    )
+    tokens, places_in_text = (torch.from_numpy(values[:, read:]).to(device) for values in (ids, positions))
+    decoder = model.get_decoder()
+    output = decoder(input_ids=tokens, position_ids=places_in_text, attention_mask=mask, use_cache=False, **past)
     states = output.last_hidden_state
     places = np.concatenate([row * (width - read) + flat.sources - read for row, flat in enumerate(flats)])
     targets = np.concatenate([flat.targets for flat in flats])

@@ -68,14 +68,9 @@ def content(view: AnnotationView) -> Page:
             if cell.value is not None:
                 below = cell.interval, f"{agreement.labels(raters, phase, ALL)} labels"
                 keys.append(Key(f"{words}, {pair_title(raters, phase)}", say.number(cell.value), below))
-    return Page(
-        kind="Annotation report",
-        study=say.name(view.study),
-        title=sentence(agreement),
-        lead=f"{say.plural(len(view.names), 'concept')}. {settled_takeaway(view.labels)}.",
-        keys=keys,
-        sections=list(_sections(view, agreement)),
-    )
+    lead = f"{say.plural(len(view.names), 'concept')}. {settled_takeaway(view.labels)}."
+    sections, study = list(_sections(view, agreement)), say.name(view.study)
+    return Page("Annotation report", study, sentence(agreement), sections, lead=lead, keys=keys)
 
 
 def _sections(view: AnnotationView, agreement: AgreementFigures) -> Iterator[Section]:

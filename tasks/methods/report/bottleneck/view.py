@@ -80,14 +80,9 @@ def content(view: BottleneckView) -> Page:
             spread = f"± {say.number(cell.se)} over seeds" if cell.se is not None else "one seed"
             by_people = f"people {say.number(people.value)}" if people.value is not None else ""
             keys.append(Key(f"{words}, {grader_name(graders.main)}", say.number(cell.value), (spread, by_people)))
-    return Page(
-        kind="Grader report",
-        study=say.name(view.study),
-        title=figures.sentence(graders),
-        lead=f"{trained}, {seeds} each, on {say.plural(tested, 'held-out response')}.",
-        keys=keys,
-        sections=list(_sections(view, graders)),
-    )
+    lead = f"{trained}, {seeds} each, on {say.plural(tested, 'held-out response')}."
+    sections, study = list(_sections(view, graders)), say.name(view.study)
+    return Page("Grader report", study, figures.sentence(graders), sections, lead=lead, keys=keys)
 
 
 def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:

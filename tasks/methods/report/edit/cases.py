@@ -130,14 +130,15 @@ def phases(view: EditView) -> dict[str, int]:
         return {}
     steps = view.steps.filter(of_base).select([*ROLLOUT, "fate"]).to_pandas()
     revisions = view.revisions.filter(pc.field("arm") == "edit_sft").to_pandas()
-    return {
-        "sampled": len(sampled),
-        "wrong": int((sampled["mark"] != sampled["gold"]).sum()),
-        "with a harmful step": _rollouts(steps[steps["fate"].isin(HARMFUL)]),
-        "with a weak one": _rollouts(steps[steps["fate"] == "chosen"]),
-        "revision taken": _rollouts(revisions[revisions["sub_steps"].str.len() > 0]),
-        "a continuation is right": _rollouts(revisions[revisions["kept"]]),
+    taken = revisions["sub_steps"].str.len() > 0
+    left = {
+        "wrong": sampled[sampled["mark"] != sampled["gold"]],
+        "with a harmful step": steps[steps["fate"].isin(HARMFUL)],
+        "with a weak one": steps[steps["fate"] == "chosen"],
+        "revision taken": revisions[taken],
+        "a continuation is right": revisions[revisions["kept"]],
     }
+    return {"sampled": len(sampled), **{phase: _rollouts(rows) for phase, rows in left.items()}}
 
 
 def takeaway(left: dict[str, int]) -> str:

@@ -57,14 +57,9 @@ def content(view: EditView) -> Page:
                 keys.append(Key(f"QWK, {part}, {ARMS[arm]}", say.number(figure.value), (figure.interval, spread)))
     seeds, policy = say.plural(len(view.settings.seeds), "seed"), say.name(view.settings.policy)
     sections = list(_sections(view, arms, gaps))
-    return Page(
-        kind="Edit report",
-        study=say.name(view.study),
-        title=figures.sentence(arms),
-        lead=f"{say.plural(len(there), 'arm')}, {seeds}, policy {policy}. {figures.clear_differences(gaps)}",
-        keys=keys,
-        sections=[section for section in sections if section.tables or section.small or section.drawings],
-    )
+    lead = f"{say.plural(len(there), 'arm')}, {seeds}, policy {policy}. {figures.clear_differences(gaps)}"
+    shown = [section for section in sections if section.tables or section.small or section.drawings]
+    return Page("Edit report", say.name(view.study), figures.sentence(arms), shown, lead=lead, keys=keys)
 
 
 def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[Section]:
