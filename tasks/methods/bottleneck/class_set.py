@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.backends import Answered
@@ -51,8 +52,8 @@ class ClassSet:
     """(n,) the human score that counts, NaN where there is none."""
     marks: Mapping[str, Floats]
     """Rater of the data → its levels (n, K)."""
-    scores: Mapping[str, Floats]
-    """Rater of the data → its scores (n,), NaN where there is none."""
+    scores: pd.DataFrame
+    """A row for each response, a column for each rater of the data, NaN where there is no score."""
     kinds: Mapping[str, str]
     """Rater of the data → human, adjudication or replayed."""
 
@@ -99,13 +100,11 @@ def class_set(
     name = str(base / plan.backbone) if (base / plan.backbone).is_dir() else plan.backbone
     backbone = load(name, plan.max_tokens, plan.match, plan.layer, plan.arithmetic == "bfloat16")
     data = labelled(rows, bundle, levels, scores, plan.bands, weights)
-    row_of = {response_id: row for row, response_id in enumerate(ids)}
-    scores_by_rater = {rater: np.full(len(ids), np.nan) for rater in kinds}
-    for grading in gradings.select(["response_id", "rater_id", "score"]).to_pylist():
-        if grading["response_id"] in row_of and grading["score"] is not None:
-            scores_by_rater[grading["rater_id"]][row_of[grading["response_id"]]] = grading["score"]
+    graded = gradings.select(["response_id", "rater_id", "score"]).to_pandas()
+    by_rater = graded.pivot_table("score", "response_id", "rater_id", aggfunc="last")
+    encoder = _encoder(run, plan, backbone, answered)
     return ClassSet(
-        ground=SharedGround(data, _encoder(run, plan, backbone, answered), texts, minilm(), backbone.name, plan),
+        ground=SharedGround(data, encoder, texts, minilm(), backbone.name, plan),
         backbone=backbone,
         bundle=bundle,
         bundle_id=locked[0]["bundle_id"],
@@ -113,7 +112,7 @@ def class_set(
         answered=tuple(answered),
         target=np.array([scores.get(response_id) for response_id in ids], np.float64),
         marks=marks_by_rater,
-        scores=scores_by_rater,
+        scores=by_rater.reindex(index=ids, columns=list(kinds)).astype(float),
         kinds=kinds,
     )
 
@@ -298,7 +297,7 @@ def people_rows(responses: ClassSet) -> Iterator[dict[str, Any]]:
     marked = {}
     for rater in responses.kinds:
         levels = responses.marks.get(rater, np.full(data.levels.shape, np.nan))
-        marked[rater] = _classes(levels), grades_of(responses.scores[rater], scale, plan.bands)
+        marked[rater] = _classes(levels), grades_of(responses.scores[rater].to_numpy(), scale, plan.bands)
     persons = [name for name, kind in responses.kinds.items() if kind == "human"]
     for seed, (a, b) in enumerate(combinations(persons, 2)):
         for row in against(responses, marked[a], marked[b]):
