@@ -119,7 +119,7 @@ def corpus(seed: int) -> Iterator[Exchange]:
             # The rest of a trace from any step on
             again = trace(rng, item, response, CAREFUL if helped else STEADY._replace(hasty=0.4))
             rest = "\n".join(again.text.split("\n")[step:])
-            yield Exchange(PROMPTS.rewrite(sample, attempt.steps, step, "", shown), rest)
+            yield Exchange(PROMPTS.revise(sample, attempt.steps, step, "", shown, local=False), rest)
 
 
 def _again(rng: Random, item: WorldQuestion, response: StudentAnswer, attempt: Trace, step: int, habits: Habits) -> str:

@@ -65,18 +65,24 @@ class Prompts:
         lines = ", ".join(line_ids(sample.scheme)) or "every point"
         return self._templates.fill("checklist", self._values(sample) | {"gold": str(sample.gold), "points": lines})
 
-    def revise(self, sample: Sample, attempt: Sequence[str], chosen: int, diagnosis: str, checklist: str | None) -> str:
-        """Asks for 1-3 sub-steps in place of step `chosen` (0-based) of an attempt (appendix F).
+    def revise(
+        self,
+        sample: Sample,
+        attempt: Sequence[str],
+        chosen: int,
+        diagnosis: str,
+        checklist: str | None,
+        local: bool = True,
+    ) -> str:
+        """Asks for 1-3 sub-steps in place of step `chosen` (0-based) of an attempt (appendix F); without `local` for
+        the whole rest from that step on, the ablation without the locality constraint.
 
         diagnosis: what the internal signals say of the step. checklist: None for the ablation without it.
         """
-        return self._templates.fill("revise", self._attempted(sample, attempt, chosen, diagnosis, checklist))
-
-    def rewrite(
-        self, sample: Sample, attempt: Sequence[str], chosen: int, diagnosis: str, checklist: str | None
-    ) -> str:
-        """Asks for the whole rest from step `chosen` on: the ablation without the locality constraint."""
-        return self._templates.fill("rewrite", self._attempted(sample, attempt, chosen, diagnosis, checklist))
+        steps = [f">> {step} <<" if number == chosen else step for number, step in enumerate(attempt)]
+        marked, shown = "\n".join(steps), "none" if checklist is None else checklist
+        values = {"attempt": marked, "diagnosis": diagnosis, "checklist": shown}
+        return self._templates.fill("revise" if local else "rewrite", self._values(sample, marked) | values)
 
     def intervene(self, sample: Sample, attempt: Sequence[str]) -> str:
         """Asks for the number of the first wrong step and one step in its place, the gold mark given (InT)."""
@@ -96,14 +102,6 @@ class Prompts:
             "top": str(sample.top),
             "nonce": nonce,
         }
-
-    def _attempted(
-        self, sample: Sample, attempt: Sequence[str], chosen: int, diagnosis: str, checklist: str | None
-    ) -> dict[str, str]:
-        steps = [f">> {step} <<" if number == chosen else step for number, step in enumerate(attempt)]
-        marked = "\n".join(steps)
-        shown = "none" if checklist is None else checklist
-        return self._values(sample, marked) | {"attempt": marked, "diagnosis": diagnosis, "checklist": shown}
 
 
 _LEAST = 32

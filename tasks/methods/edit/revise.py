@@ -189,12 +189,12 @@ class Reviser(NamedTuple):
                 reply = written[sample.response_id]
                 text, refused = read_checklist(reply, sample.scheme, sample.answer)
                 revisions[number] = replace(revision, checklist=text, refused=refused, reply=reply if refused else None)
-        ask = self.prompts.revise if local else self.prompts.rewrite
         prompt_of = {}
         for number, revision in enumerate(revisions):
             if revision.refused is None and revision.step is not None:
                 attempt, steps = revision.attempt, step_texts(revision.attempt.text)
-                prompt_of[number] = ask(attempt.sample, steps, revision.step, diagnoses[number], revision.checklist)
+                shown = diagnoses[number], revision.checklist
+                prompt_of[number] = self.prompts.revise(attempt.sample, steps, revision.step, *shown, local)
         replies = self._sampled(list(prompt_of.values()), self.seed + 1)
         for number, reply in zip(prompt_of, replies, strict=True):
             mended = self._with_sub_steps if local else _with_new_rest

@@ -43,8 +43,7 @@ def filled(prompts: Prompts, asked: str, sample: Sample = SAMPLE, note: str | No
         return prompts.intervene(sample, ATTEMPT)
     if asked in ("grade", "checklist"):
         return prompts.grade(sample) if asked == "grade" else prompts.checklist(sample)
-    ask = prompts.revise if asked == "revise" else prompts.rewrite
-    return ask(sample, ATTEMPT, 1, "It went astray.", note)
+    return prompts.revise(sample, ATTEMPT, 1, "It went astray.", note, local=asked == "revise")
 
 
 def templates(name: PromptSet) -> Templates:
