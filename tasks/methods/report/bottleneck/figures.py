@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.settings.bottleneck import METHODS, Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import GRADE_METRICS, INTERVENTIONS, ORDERS
-from rubricflow.tasks.core.display import draw, say
-from rubricflow.tasks.core.display.charts import HEAD, ChartLine, ChartPoint, line_chart
-from rubricflow.tasks.core.display.section import Drawing
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 
 HUMAN = "human"
@@ -201,8 +199,8 @@ def saving_columns(order: str) -> tuple[GraderColumn, GraderColumn]:
     return GraderColumn(f"saving_area_{order}", "", order), GraderColumn(f"saving_questions_{order}", "", order)
 
 
-def swept(graders: Graders, training: Training) -> Iterator[tuple[Table, Drawing | None]]:
-    """Of every setting that was changed, the figures by its value, and the same as lines. training: the study's."""
+def sweep_tables(graders: Graders, training: Training) -> Iterator[Table]:
+    """The figures by the value of every setting that was changed. training: the study's."""
     changed = graders.rows[graders.rows["setting"] != ""]
     fields = changed["setting"].map(lambda setting: setting.partition("=")[0])
     for (method, field), own in changed.groupby([changed["method"], fields], sort=False):
@@ -210,29 +208,19 @@ def swept(graders: Graders, training: Training) -> Iterator[tuple[Table, Drawing
         study_value = getattr(training, field, None)
         if study_value is not None:
             settings[float(study_value)] = ""
-        rows, lines = list[Cells](), {column: list[ChartPoint]() for column in SWEPT}
-        for place, (value, setting) in enumerate(sorted(settings.items())):
+        rows = list[Cells]()
+        for value, setting in sorted(settings.items()):
             cells = [graders.cell(method, column, setting) for column in SWEPT]
             rows.append((say.level(value) + ("" if setting else " (the study's)"), *cells))
-            for column, cell in zip(SWEPT, cells, strict=True):
-                if cell.value is not None:
-                    lines[column].append(ChartPoint(float(place), cell.value, *cell.reach))
         if study_value is None:
             rows.append(("none (the study's)", *(graders.cell(method, column) for column in SWEPT)))
         words = say.name(say.worded(field))
-        series = [ChartLine(column.words, tuple(points)) for column, points in lines.items() if points]
-        ticks = {float(place): say.level(value) for place, value in enumerate(sorted(settings))}
-        chart = line_chart(words, series, words, "mean ± sd over seeds", ticks) if series else None
         header = (words, *(column.words for column in SWEPT))
-        table = Table(f"sweep-{field}", f"{grader_name(method)} by {words}", header, rows)
-        yield table, Drawing(words, chart) if chart else None
+        yield Table(f"sweep-{field}", f"{grader_name(method)} by {words}", header, rows)
 
 
 WEAK = 0.3
 """REC-CBM, appendix E.6: a partial correlation below counts as weak."""
-_RECT = Markup('<rect class="{}" x="{}%" y="{}" width="{}%" height="{}" style="--v:{}%"/>')
-START, CELL = 36.0, 34
-"""Of the square: per cent of the width before it, and px of a cell's height."""
 
 
 def curves(interventions: pa.Table) -> tuple[str, pd.DataFrame]:
@@ -323,32 +311,18 @@ def link_takeaway(links: pa.Table) -> str:
     return f"{say.count(weak)} of {pairs} of concepts are linked weakly or not at all (|r| < {WEAK}) given all others"
 
 
-def square(links: pa.Table, names: Mapping[str, str]) -> Markup:
+def link_table(links: pa.Table, names: Mapping[str, str]) -> Table:
     """Above the diagonal how labels go together, below it what is left given all other concepts.
 
-    links: of one grader; names: concept → what people read, in order. The tint says how strong, a dashed frame that it
-    is negative; the number says both.
+    links: of one grader; names: concept → what people read, in order.
     """
-    wide = (100 - START) / max(len(names), 1)
-    shown = {name: (place, say.visible(words)) for place, (name, words) in enumerate(names.items())}
-    marks, sentences = list[Markup](), list[str]()
-    for place, words in shown.values():
-        y = float(HEAD + CELL * place)
-        marks.append(draw.text(START + wide * (place + 0.5), 12, str(place + 1), "it"))
-        marks.append(draw.text(START - 1.5, y + CELL / 2 + 4, f"{say.cut(words, 20)} {place + 1}", "it", "end"))
-        marks.append(draw.box(START + wide * place, y, wide, CELL, "band"))
+    places, found = [*names], dict[tuple[str, str], float | None]()
     for row in links.to_pylist():
-        (first, name), (second, other) = sorted((shown[row["a"]], shown[row["b"]]))
-        labels, partial = row["label_correlation"], row["partial_correlation"]
-        for down, right, value in ((first, second, labels), (second, first, partial)):
-            x, y = START + wide * right, float(HEAD + CELL * down)
-            if value is not None:
-                sizes = map(draw.place, (x + 0.2, y + 1, wide - 0.4, CELL - 2.0, min(abs(value), 1.0) * 60))
-                marks.append(_RECT.format("minus" if value < 0 else "plus", *sizes))
-            figure = "–" if value is None else say.number(value)
-            marks.append(draw.text(x + wide / 2, y + CELL / 2 + 4, figure, "it"))
-        known = "undefined" if labels is None else say.number(labels)
-        sentences.append(f"{name} and {other}: labels {known}, partial {say.number(partial)}")
-    height = HEAD + CELL * len(names) + 22
-    marks.append(draw.text(100, height - 4, "above: labels; below: given all other concepts", "", "end"))
-    return draw.svg(height, marks, "Correlations of concepts. " + "; ".join(sentences))
+        first, second = sorted((row["a"], row["b"]), key=places.index)
+        found[first, second], found[second, first] = row["label_correlation"], row["partial_correlation"]
+    rows = list[Cells]()
+    for number, name in enumerate(names, 1):
+        correlations = [Cell(found.get((name, other)), digits=2) for other in names]
+        rows.append((f"{number} {say.name(names[name])}", *correlations))
+    header = ("Concept", *(str(number) for number in range(1, len(names) + 1)))
+    return Table("links", "Correlations: above the diagonal of labels, below it given all others", header, rows)

@@ -104,18 +104,17 @@ def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:
             figures.link_takeaway(links),
             "Labels: Pearson correlation on the train split. Given all others: partial correlation from the learned "
             f"precision of {grader_name(graders.main)}, seed {links['seed'][0].as_py()}. Neither is a cause.",
-            drawings=(Drawing("Tint: strength; dashed: negative", figures.square(links, view.names)),),
+            tables=(figures.link_table(links, view.names),),
         )
     yield from _traces(view)
-    sweeps = list(figures.swept(graders, view.settings.training))
+    sweeps = list(figures.sweep_tables(graders, view.settings.training))
     if sweeps:
         yield Section(
             "sweeps",
             "Settings: how much hangs on them?",
-            "; ".join(_moved(table) for table, _ in sweeps),
+            "; ".join(map(_moved, sweeps)),
             "On the test split, to see how sensitive the method is, not to choose by.",
-            drawings=[drawing for _, drawing in sweeps if drawing],
-            tables=[table for table, _ in sweeps],
+            tables=sweeps,
         )
     leakage = figures.leakage_table(graders)
     if leakage.rows:

@@ -10,15 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from builders.bottleneck_scene import NAMES, TEXT, link_rows, made, model_rows, traced, trial, trial_rows
+from builders.bottleneck_scene import NAMES, TEXT, made, model_rows, traced, trial, trial_rows
 from builders.seen import Seen
 
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Models, Traces, Trials
+from rubricflow.tasks.core.contracts.tables.bottleneck import Models, Traces, Trials
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.methods.report.bottleneck import figures
 from rubricflow.tasks.methods.report.bottleneck.view import content, needs_texts, page
 
 EVIL = '</blockquote></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
@@ -122,37 +121,6 @@ def test_graders_are_bars_with_the_spread_of_seeds_and_people_as_a_line() -> Non
     (drawing, *_) = next(section for section in content(made()).sections if section.id == "graders").drawings
     assert re.search(r'aria-label="Grade: QWK: [^"]* ± [^"]*; people [\d.]+"', drawing.svg)
     assert drawing.svg.count('class="hl"') == 1
-
-
-def square(labels: float | None, partial: float) -> str:
-    row = link_rows()[0] | {"label_correlation": labels, "partial_correlation": partial}
-    return figures.square(conform(ConceptLinks, [row]), {"FC": "one", "CC": "two"})
-
-
-def test_the_square_has_labels_above_and_what_is_left_of_them_below() -> None:
-    drawn = square(0.5, -0.25)
-    cells = re.findall(r'class="(plus|minus)" x="([\d.]+)%" y="([\d.]+)"[^>]*--v:([\d.]+)%', drawn)
-    (above, below) = cells
-    assert (above[0], below[0]) == ("plus", "minus")
-    assert float(above[1]) > float(below[1])
-    assert float(above[2]) < float(below[2])
-    assert (float(above[3]), float(below[3])) == (30.0, 15.0)
-    assert ">0.50<" in drawn
-    assert ">−0.25<" in drawn
-    assert "one and two: labels 0.50, partial −0.25" in drawn
-
-
-def test_a_correlation_that_is_undefined_is_a_dash() -> None:
-    drawn = square(None, 0.0)
-    assert ">–<" in drawn
-    assert "labels undefined" in drawn
-
-
-def test_concepts_that_links_name_in_any_order_find_their_place() -> None:
-    turned = [row | {"a": row["b"], "b": row["a"]} for row in link_rows()]
-    there, back = (content(made(links=conform(ConceptLinks, rows))) for rows in (link_rows(), turned))
-    of = [next(section for section in made.sections if section.id == "structure") for made in (there, back)]
-    assert of[0].drawings == of[1].drawings
 
 
 @pytest.fixture
