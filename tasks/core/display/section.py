@@ -5,7 +5,7 @@ Most sections are tables and drawings in a fixed order; a section that needs ano
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
@@ -185,3 +185,12 @@ def unknown_notes(estimates: Iterable[Estimate]) -> list[Part]:
     """Why numbers are missing: each reason once, in order, four at most."""
     whys = dict.fromkeys(estimate.note for estimate in estimates if estimate.value is None and estimate.note)
     return [Text(f"{say.NOT_KNOWN}: {why}", "note") for why in [*whys][:4]]
+
+
+def setting_facts(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """How something was set, for `Section.facts`: every setting with its value, the settings of a group in one line."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            value = [f"{say.worded(key)} {content}" for key, content in value.items()]
+        words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        yield say.worded(name), say.visible(words)

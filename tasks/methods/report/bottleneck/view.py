@@ -13,7 +13,7 @@ from rubricflow.tasks.core.contracts.tables.bottleneck import GRADE_METRICS, ORD
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart, line_chart
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
+from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section, setting_facts
 from rubricflow.tasks.core.display.table import Bar, Cell, Panel, Table, count
 from rubricflow.tasks.methods.report.bottleneck import figures, traces
 from rubricflow.tasks.methods.report.bottleneck.figures import (
@@ -25,7 +25,6 @@ from rubricflow.tasks.methods.report.bottleneck.figures import (
     Graders,
     grader_name,
 )
-from rubricflow.tasks.methods.report.facts import setting_facts
 
 TRACED = "Traces: how did a response come by its grade?"
 READ = (
@@ -255,4 +254,4 @@ def _facts(view: BottleneckView) -> Iterator[tuple[str, str]]:
     best = traces.exported(view.models)
     if best:
         yield "exported", f"{grader_name(best['method'])}, seed {best['seed']}, {(best['digest'] or '')[:12]}"
-    yield from setting_facts(view.settings)
+    yield from setting_facts(view.settings.model_dump(mode="json", exclude_none=True))

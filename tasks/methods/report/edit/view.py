@@ -14,11 +14,10 @@ from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_chart, line_chart
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
+from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section, setting_facts
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 from rubricflow.tasks.methods.report.edit import cases, figures
 from rubricflow.tasks.methods.report.edit.figures import EditView, SeedFigures
-from rubricflow.tasks.methods.report.facts import setting_facts
 
 HOW = (
     "Mean over seeds with its 95% interval over responses, resampled within their question; ± is one standard "
@@ -137,7 +136,7 @@ def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[
         "made",
         "How it was made",
         "What the arms rest on and what they cost",
-        facts=[("run", view.run_id), *setting_facts(view.settings)],
+        facts=[("run", view.run_id), *setting_facts(view.settings.model_dump(mode="json", exclude_none=True))],
         tables=(_training(view.policies),),
     )
 
