@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rubricflow.tasks.core.monitor import shared_stage
-from rubricflow.tasks.core.store.workers import WorkerCache
+from rubricflow.tasks.core.monitor.shared_stage import WorkerCache
 
 
 class CrewHere:

@@ -8,14 +8,17 @@ is finished, so the same command goes on after the loss of a worker, of the clus
 from __future__ import annotations
 
 import pickle
+import socket
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 from rubricflow.tasks.core.contracts.backends import Choice, is_generative
+from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.llm.budget import SharedCap, Unit, present_budget, spending
 from rubricflow.tasks.core.llm.calls import in_words, pace
@@ -25,9 +28,11 @@ from rubricflow.tasks.core.llm.terms import Sharing, ledger_of, shared
 from rubricflow.tasks.core.monitor.engines import Crew, on_engine
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.manifest import code_digest
+from rubricflow.tasks.core.store.marks import look_again
 from rubricflow.tasks.core.store.objects import requests_sent
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.core.store.workers import WORKER_CACHE, require_same_code, require_visible_shards
+
+Opened = TypeVar("Opened")
 
 
 class Piece(NamedTuple):
@@ -251,3 +256,49 @@ class PieceProgress:
             f"about {in_words(seconds_left)} left" if seconds_left else "",
         ]
         return ", ".join(filter(None, parts))
+
+
+class WorkerCache:
+    """What one command's pieces are worked with, kept from piece to piece. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._kept: dict[bytes, Any] = {}
+
+    def get_or_open(self, sent: bytes, open_: Callable[[], Opened]) -> Opened:
+        """What the first piece that was sent with the same bytes was worked with, or else what `open_` gives."""
+        with self._gate:
+            if sent not in self._kept:
+                self._kept.clear()  # a worker that outlives a stage or a command lets go of its model
+                self._kept[sent] = open_()
+            return cast(Opened, self._kept[sent])
+
+
+WORKER_CACHE = WorkerCache()
+"""Of this process: whichever stage's pieces it takes, it holds one model."""
+
+
+def require_same_code(run: Run, stage: str, shard: str, code: str) -> None:
+    """BackendError where this worker has not what the command has: its code, by the digest, and in its warehouse a
+    shard that the command has written."""
+    host = socket.gethostname()
+    if code_digest() != code:
+        raise BackendError(
+            f"the worker on {host} has another version of rubricflow than this command: install the same one on every "
+            "machine, and start the workers again"
+        )
+    if not run.done(stage, shard):
+        raise BackendError(
+            f"the worker on {host} does not see {run.folder}: workers need the same warehouse, so name a folder that "
+            "all machines share, or an object store"
+        )
+
+
+def require_visible_shards(run: Run, stage: str, shards: Iterable[str]) -> None:
+    """StoreError where a shard that workers have finished is not in this warehouse, by a new look."""
+    look_again(run.folder)
+    names = list(shards)
+    for shard in sorted(set(names) - run.finished(stage, names)):
+        raise StoreError(
+            f"a worker finished {stage} {shard}, and {run.place} does not hold it: name a warehouse that all see"
+        )

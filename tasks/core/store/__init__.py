@@ -8,7 +8,7 @@ part       one Parquet file and its done-mark; marks: the done-marks of a run
 warehouse  runs: commit shards, read tables
 catalogue  SQL over a run or a warehouse; ordered: tables larger than memory
 recorded   a run's manifest; manifest: writing it; verify: a whole run looked at again
-sqlite_file, workers  files that many processes write, machines that share a warehouse
+sqlite_file           a file that many processes write
 cells, delimited, sheets, documents, document_reader, pdf, essays  foreign files as cells and texts
 reshape, source  chunks of a source in the form in which its columns map, and its errors gathered
 """

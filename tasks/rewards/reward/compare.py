@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.settings.reward import Inference, Reward
 from rubricflow.tasks.core.contracts.tables.reward import Aggregation
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
-from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, topological
+from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, shared_factor, topological, untyped
 from rubricflow.tasks.rewards.reward.figures import (
     Record,
     Resampling,
@@ -148,20 +148,3 @@ def random_graph(compiled: CompiledGraph, seed: int) -> CompiledGraph:
         relation=tuple(compiled.relation[source] for source in sources),
         retention=compiled.retention[sources],
     )
-
-
-def shared_factor(compiled: Sequence[CompiledGraph]) -> float | None:
-    """The mean retention factor of all edges of these graphs; None where there is no edge."""
-    factors = np.concatenate([np.empty(0), *(graph.retention for graph in compiled)])
-    return float(factors.mean()) if len(factors) else None
-
-
-def untyped(compiled: Sequence[CompiledGraph]) -> list[CompiledGraph]:
-    """The same graphs with `shared_factor` for every edge. Relations stay as names, for the slices of diagnostics."""
-    factor = shared_factor(compiled)
-    if factor is None:
-        return list(compiled)
-    return [
-        replace(graph, graph_id=f"untyped of {graph.graph_id}", retention=np.full(len(graph.retention), factor))
-        for graph in compiled
-    ]

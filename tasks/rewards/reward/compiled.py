@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -289,3 +289,20 @@ def some_of(responses: Batch, chosen: Bools, compiled: Sequence[CompiledGraph] |
         decided=responses.decided[cells],
         variance=responses.variance[cells],
     )
+
+
+def shared_factor(compiled: Sequence[CompiledGraph]) -> float | None:
+    """The mean retention factor of all edges of these graphs; None where there is no edge."""
+    factors = np.concatenate([np.empty(0), *(graph.retention for graph in compiled)])
+    return float(factors.mean()) if len(factors) else None
+
+
+def untyped(compiled: Sequence[CompiledGraph]) -> list[CompiledGraph]:
+    """The same graphs with `shared_factor` for every edge. Relations stay as names, for the slices of diagnostics."""
+    factor = shared_factor(compiled)
+    if factor is None:
+        return list(compiled)
+    return [
+        replace(graph, graph_id=f"untyped of {graph.graph_id}", retention=np.full(len(graph.retention), factor))
+        for graph in compiled
+    ]

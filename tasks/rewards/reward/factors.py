@@ -22,8 +22,7 @@ from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import Difference, paired_bootstrap
 from rubricflow.tasks.core.store.cells import as_number, need, quoted, text_or_none
 from rubricflow.tasks.core.store.source import chunks
-from rubricflow.tasks.rewards.reward.compare import untyped
-from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, some_of
+from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, some_of, untyped
 from rubricflow.tasks.rewards.reward.figures import Record, RewardFigure, record
 from rubricflow.tasks.rewards.reward.learn import Learned, complete, learn, line, rewards_and_slopes
 from rubricflow.tasks.rewards.reward.local import Locals

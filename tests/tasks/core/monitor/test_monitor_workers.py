@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.tables.data import Responses
+from rubricflow.tasks.core.monitor.shared_stage import WorkerCache, require_same_code, require_visible_shards
 from rubricflow.tasks.core.store.manifest import code_digest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.core.store.workers import WorkerCache, require_same_code, require_visible_shards
 
 
 class Model:
