@@ -27,7 +27,7 @@ SECOND_MARKER = ("degradation_qwk", "degradation_exact", "machine_qwk")
 """Gates that a second marker has to keep."""
 
 
-class Verdict(NamedTuple):
+class ReleaseVerdict(NamedTuple):
     """What a run's scores may be used for."""
 
     sentence: str
@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
         return " ".join(filter(None, (self.sentence, self.promise, self.caution)))
 
 
-def verdict(final_scores: Rows, rules: Rows, gates: Rows, wrong: str) -> Verdict:
+def verdict(final_scores: Rows, rules: Rows, gates: Rows, wrong: str) -> ReleaseVerdict:
     """final_scores: as FINAL_SCORES gives them; rules: of `release_rules`; gates: of `verdicts`; wrong: as
     `wrong_words` gives it."""
     counts, waiting = Counter[str](), Counter[str]()
@@ -64,7 +64,7 @@ def verdict(final_scores: Rows, rules: Rows, gates: Rows, wrong: str) -> Verdict
     broken = released > 0 and _outcome(overall, "released_errors") == "fail"
     sentence = _sentence(answers, by_people, released, waits, counts["scored"], broken)
     promise = _promise(rules, overall.get("released_errors"), wrong) if released and rules else ""
-    return Verdict(sentence, promise, _caution(overall, gates), answers, by_people, released, most_first)
+    return ReleaseVerdict(sentence, promise, _caution(overall, gates), answers, by_people, released, most_first)
 
 
 def _sentence(answers: int, by_people: int, released: int, waits: int, scored: int, broken: bool) -> str:

@@ -12,7 +12,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.composite import composed, composition, levels_counted
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.quotes import WorthOfQuotes
-from rubricflow.tasks.core.display.verdict import Verdict
+from rubricflow.tasks.core.display.verdict import ReleaseVerdict
 
 WHOLE = 1 - 1e-9
 DecidedBy = Literal["machine", "person", "waits", "cannot_be_judged"]
@@ -156,7 +156,7 @@ class Gradebook:
     """The date, as ISO 8601; '' where the run did not finish."""
     rater: str
     """Who the machine is: its rater id."""
-    verdict: Verdict
+    verdict: ReleaseVerdict
     """Which scores go out, as the report says it."""
     promises: tuple[Mapping[str, Any], ...]
     """Rows of `release_rules`."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from rubricflow.tasks.core.contracts.tables.evaluation import STAGES
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Cell, Cells, Rows, Table, count
-from rubricflow.tasks.core.display.verdict import Verdict
+from rubricflow.tasks.core.display.verdict import ReleaseVerdict
 
 SHOWN = ("qwk", "qwk_item_mean", "icc", "mae", "within_1")
 
 
-def state(found: Verdict, gates: Rows) -> str:
+def state(found: ReleaseVerdict, gates: Rows) -> str:
     """What came of a run in a few words: 96 of 160 released, 7 gates missed. gates: rows of `verdicts`."""
     missed = sum(gate["outcome"] == "fail" for gate in gates)
     words = [f"{say.count(found.by_people)} marked by people"] if found.by_people else []
@@ -18,7 +18,7 @@ def state(found: Verdict, gates: Rows) -> str:
     return ", ".join([*words, f"{say.plural(missed, 'gate')} missed"] if missed else words)
 
 
-def next_step(found: Verdict, rules: Rows, study: str | None, has_review: bool = True) -> str:
+def next_step(found: ReleaseVerdict, rules: Rows, study: str | None, has_review: bool = True) -> str:
     """What to do next, with the command to type: one that does not refuse.
 
     rules: rows of `release_rules`; study: what to type behind a command about this study, None where its commands would

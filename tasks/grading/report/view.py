@@ -17,7 +17,7 @@ from rubricflow.tasks.core.display.quotes import WorthOfQuotes
 from rubricflow.tasks.core.display.reasons import by_scope
 from rubricflow.tasks.core.display.section import Columns, Page, Part, Text
 from rubricflow.tasks.core.display.table import Row, Rows
-from rubricflow.tasks.core.display.verdict import Verdict, verdict, wrong_words
+from rubricflow.tasks.core.display.verdict import ReleaseVerdict, verdict, wrong_words
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric
 from rubricflow.tasks.core.stats.promise import PromiseNeeds
 from rubricflow.tasks.grading.report import answers, gates, made
@@ -75,7 +75,7 @@ class View(NamedTuple):
     """The whole page, and what the command says, too."""
 
     page: Page
-    verdict: Verdict
+    verdict: ReleaseVerdict
     why_nothing: str
     """Why no score goes out; '' where some do."""
     ranking: Ranking
@@ -194,7 +194,7 @@ def _cases(
     return shown
 
 
-def _bar(found: Verdict) -> list[tuple[str, int, str]]:
+def _bar(found: ReleaseVerdict) -> list[tuple[str, int, str]]:
     """The parts of the bar: CSS class, answers, words."""
     parts = [
         ("mkd", found.by_people, "with people's scores"),

@@ -24,7 +24,6 @@ from torch import nn
 
 from rubricflow.tasks.core.contracts.backends import Answered, install
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.llm.backends.structure import control_tokens
 from rubricflow.tasks.core.stats.arrays import Ints
 
 MINILM = "minilm"
@@ -285,6 +284,8 @@ def rebuilt(name: str, blueprint: str, weights: dict[str, torch.Tensor]) -> Back
 
 def _marks(name: str, tokenizer: Any) -> StructureTokens:
     """The marks of a Hugging Face tokenizer; where it has no separator, what ends a text separates."""
+    from rubricflow.tasks.core.llm.backends.structure import control_tokens  # the engines' side: only for weights
+
     separator = tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
     if separator is None:
         raise BackendError(f"backbone '{name}' has neither a separator nor an end of text")

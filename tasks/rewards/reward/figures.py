@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import draw_totals, interval, sums_by_code
-from rubricflow.tasks.rewards.reward.aggregate import Aggregated
 from rubricflow.tasks.rewards.reward.local import Locals
+
+if TYPE_CHECKING:
+    from rubricflow.tasks.rewards.reward.aggregate import Aggregated
 
 Record = dict[str, Any]
 """A row of the table `diagnostics`."""

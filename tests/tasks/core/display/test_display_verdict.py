@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
-from rubricflow.tasks.core.display.verdict import Verdict, verdict, wrong_words
+from rubricflow.tasks.core.display.verdict import ReleaseVerdict, verdict, wrong_words
 
 KINDS = ("machine", "person", "cannot_be_judged", "waits")
 COUNTS = st.lists(
@@ -34,7 +34,7 @@ RULE = {"scope": "all", "target": 0.2, "confidence": 0.9, "threshold": 0.1, "n":
 OFF = "more than 3 of 10 points off"
 
 
-def judged(*rows: dict[str, Any], gates: tuple[dict[str, Any], ...] = (), **rule: Any) -> Verdict:
+def judged(*rows: dict[str, Any], gates: tuple[dict[str, Any], ...] = (), **rule: Any) -> ReleaseVerdict:
     return verdict(rows, [RULE | rule], gates, OFF)
 
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.display.printed import markdown, show_sentences
 from rubricflow.tasks.core.display.table import Table
-from rubricflow.tasks.core.display.verdict import Verdict
+from rubricflow.tasks.core.display.verdict import ReleaseVerdict
 from rubricflow.tasks.grading.report.summary import figure_tables, next_step, state
 
 
-def found(released: int, waiting: int, by_people: int = 0) -> Verdict:
+def found(released: int, waiting: int, by_people: int = 0) -> ReleaseVerdict:
     reasons = {"no promise": waiting} if waiting else {}
-    return Verdict("Release some.", "", "", released + waiting + by_people, by_people, released, reasons)
+    return ReleaseVerdict("Release some.", "", "", released + waiting + by_people, by_people, released, reasons)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def found(released: int, waiting: int, by_people: int = 0) -> Verdict:
         (found(0, 1, by_people=2), 0, "2 marked by people, 0 of 3 released"),
     ],
 )
-def test_the_state_of_a_run_is_a_few_words(outcome: Verdict, missed: int, said: str) -> None:
+def test_the_state_of_a_run_is_a_few_words(outcome: ReleaseVerdict, missed: int, said: str) -> None:
     assert state(outcome, [{"outcome": "fail"}] * missed + [{"outcome": "undecided"}]) == said
 
 
