@@ -11,9 +11,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rubricflow.flows.prepared_items import PreparedItem
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.llm.calls import PENDING, InFlight
@@ -27,6 +26,9 @@ from rubricflow.tasks.grading.judge.rows import Called, Case, EarlierDecision, G
 from rubricflow.tasks.rewards.reward.compiled import Batch
 from rubricflow.tasks.rewards.reward.local import Locals
 from rubricflow.tasks.rewards.serve.answered import AgreementAnswer
+
+if TYPE_CHECKING:
+    from rubricflow.flows.prepared_items import PreparedItem
 
 WINDOW = 512
 """Rollouts, the last ones, whose share without a reward the alarm looks at."""

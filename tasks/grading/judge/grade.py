@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, OnOpen, RequestOutcome, Wave, ask, ignore_open, ignore_wave
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.text.tokens import tokens
-from rubricflow.tasks.grading.judge import teaching
+from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.memory import FORGOTTEN, Memory, Store, fitting, learn, recall
 from rubricflow.tasks.grading.judge.protocol import (
     NOTHING,
@@ -29,10 +30,15 @@ from rubricflow.tasks.grading.judge.protocol import (
     Shown,
     open_parts,
     protocol_of,
+    spare_characters,
     unscored,
 )
-from rubricflow.tasks.grading.judge.rows import Called, Case, Decision, Graded, Grading, Judged, Rater
+from rubricflow.tasks.grading.judge.rows import Called, Case, Decision, Graded, Grading, Judged, Rater, WorkedExample
+from rubricflow.tasks.grading.judge.schema import numbered_names
 from rubricflow.tasks.grading.judge.score import Scored
+
+LONGEST = 1_200
+"""Characters of a worked example that are shown."""
 
 
 def grade_batch(
@@ -147,7 +153,7 @@ def _request(case: Case, part: Part, before: tuple[Answer, ...], rater: Rater, r
     def showing(shown: Shown) -> Request:
         return _protocol(case.bundle).request(case, part, before, shown, rater)
 
-    shown = teaching.fitting(case, part, showing(NOTHING)) if case.examples else NOTHING
+    shown = fitting_examples(case, part, showing(NOTHING)) if case.examples else NOTHING
     if recalled != FORGOTTEN:
         shown = shown.then(fitting(recalled, showing(shown)))
     return showing(shown)
@@ -166,3 +172,44 @@ def _unasked(case: Case) -> Outcome:
     judged = Judged(case, [Decision(c.id, 0) for c in decided], {})
     lowest = {trait.id: trait.min for trait in bundle.judged}
     return Outcome(judged, Grading(case, Scored(bundle.scale.min, lowest), {"precheck": 1.0, "short_answer_gate": 1.0}))
+
+
+# Worked examples in a prompt: responses that people graded, in the user's message before the response, where the
+# prefix cache holds those that are the same for an item.
+
+
+def fitting_examples(case: Case, part: Part, bare: Request) -> Shown:
+    """As many of a case's examples as the context holds next to a request without them; the most wanted stay."""
+    spare = spare_characters(bare)
+    for count in range(len(case.examples), 0, -1):
+        shown = show(case.examples[:count], part, case.bundle)
+        if len(shown.text) < spare:  # a line break comes after it
+            return shown
+    return NOTHING
+
+
+def show(examples: Sequence[WorkedExample], part: Part, bundle: Bundle) -> Shown:
+    """Examples, the most wanted first, with what people decided of the part that is asked for; the most wanted is shown
+    last, next to the response."""
+    lines = []
+    for number, example in enumerate(examples[::-1], 1):
+        cut = " […]" if len(example.text) > LONGEST else ""
+        lines.append(f"{number}. response: {prompt.quoted(example.text[:LONGEST])}{cut}")
+        lines.append(f"   decided by people: {'; '.join(_decided(example, part, bundle))}")
+    text = "\n".join(lines)
+    shown = prompt.fill("worked", {"examples": text, "nonce": prompt.nonce(text)}).rstrip("\n")
+    return Shown(shown, tuple(f"example:{example.response_id}" for example in examples[::-1]))
+
+
+def _decided(example: WorkedExample, part: Part, bundle: Bundle) -> Iterator[str]:
+    """What people decided, in the words of the contract."""
+    protocol = PROTOCOLS[bundle.protocol.name]
+    if "score" in protocol.teaches:
+        yield f"score {example.score:g}"
+    yield from (f"{t.id} {example.traits[t.id]:g}" for t in part.traits if t.id in example.traits)
+    names = numbered_names(bundle)
+    for criterion in part.criteria:
+        if criterion.id in example.levels:
+            level = example.levels[criterion.id]
+            is_point = protocol.shape == "points"
+            yield f"{names[criterion.id]} {criterion.levels[level]}" if is_point else f"{criterion.id} level {level}"

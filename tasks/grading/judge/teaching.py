@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import filterfalse
 from statistics import fmean
@@ -14,25 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, WorkedExamples
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
-from rubricflow.tasks.core.llm.request import Request
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.scores import people_marks, target_scores
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.tokens import tokens
-from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.protocol import NOTHING, Part, Shown, spare_characters
+from rubricflow.tasks.grading.judge.grade import LONGEST
 from rubricflow.tasks.grading.judge.rows import Case, WorkedExample
-from rubricflow.tasks.grading.judge.schema import numbered_names
 from rubricflow.tasks.grading.judge.score import round_half_up
 from rubricflow.tasks.grading.judge.stored_cases import sheets_of
 
-LONGEST = 1_200
-"""Characters of an example that are shown; by level, longer responses are the last to be chosen."""
 GRAMS = (2, 5)
 """Shortest and longest n-gram of characters."""
 
@@ -246,44 +240,3 @@ def _means(marks: Iterable[Sequence[Any]]) -> Means:
     for response_id, by_name in numbers.items():
         means[response_id] = {name: fmean(sorted(values)) for name, values in by_name.items()}
     return means
-
-
-# Worked examples in a prompt: responses that people graded, in the user's message before the response, where the
-# prefix cache holds those that are the same for an item.
-
-
-def fitting(case: Case, part: Part, bare: Request) -> Shown:
-    """As many of a case's examples as the context holds next to a request without them; the most wanted stay."""
-    spare = spare_characters(bare)
-    for count in range(len(case.examples), 0, -1):
-        shown = show(case.examples[:count], part, case.bundle)
-        if len(shown.text) < spare:  # a line break comes after it
-            return shown
-    return NOTHING
-
-
-def show(examples: Sequence[WorkedExample], part: Part, bundle: Bundle) -> Shown:
-    """Examples, the most wanted first, with what people decided of the part that is asked for; the most wanted is shown
-    last, next to the response."""
-    lines = []
-    for number, example in enumerate(examples[::-1], 1):
-        cut = " […]" if len(example.text) > LONGEST else ""
-        lines.append(f"{number}. response: {prompt.quoted(example.text[:LONGEST])}{cut}")
-        lines.append(f"   decided by people: {'; '.join(_decided(example, part, bundle))}")
-    text = "\n".join(lines)
-    shown = prompt.fill("worked", {"examples": text, "nonce": prompt.nonce(text)}).rstrip("\n")
-    return Shown(shown, tuple(f"example:{example.response_id}" for example in examples[::-1]))
-
-
-def _decided(example: WorkedExample, part: Part, bundle: Bundle) -> Iterator[str]:
-    """What people decided, in the words of the contract."""
-    protocol = PROTOCOLS[bundle.protocol.name]
-    if "score" in protocol.teaches:
-        yield f"score {example.score:g}"
-    yield from (f"{t.id} {example.traits[t.id]:g}" for t in part.traits if t.id in example.traits)
-    names = numbered_names(bundle)
-    for criterion in part.criteria:
-        if criterion.id in example.levels:
-            level = example.levels[criterion.id]
-            is_point = protocol.shape == "points"
-            yield f"{names[criterion.id]} {criterion.levels[level]}" if is_point else f"{criterion.id} level {level}"
