@@ -136,8 +136,8 @@ def sentence(words: str) -> str:
 
 
 def level(value: float) -> str:
-    """A score on a scale: 2, 2.5."""
-    return f"{value:g}".replace("-", "−")
+    """A score on a scale: 2, 2.5; a zero has no sign."""
+    return f"{value + 0.0:g}".replace("-", "−")
 
 
 def worded(code: str) -> str:

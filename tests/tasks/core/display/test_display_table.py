@@ -34,6 +34,7 @@ TABLE = Table(
         (say.duration(12.34), "12.3 s"),
         (say.duration(7200), "2.0 h"),
         (say.level(2.5), "2.5"),
+        (say.level(-0.0), "0"),
     ],
 )
 def test_numbers_read_as_people_write_them(shown: str, want: str) -> None:
