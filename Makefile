@@ -41,7 +41,7 @@ real-model: $(if $(MODEL),setup $(if $(URL),,$(VLLM)/test.stamp))
 	  "make $(MAKECMDGOALS) MODEL=FOLDER loads its weights here with vLLM" >&2; exit 2; }
 
 test: $(VENV)/test.stamp
-	$(BIN)/pytest --hypothesis-profile repeatable --numprocesses 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/pytest --hypothesis-profile repeatable --numprocesses 3 --dist loadfile $(PYTEST_ARGS)
 
 # The real engine with a small random model, in process and as a server: minutes, in an environment of its own.
 test-vllm: $(VLLM)/test.stamp

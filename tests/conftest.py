@@ -23,7 +23,7 @@ if importlib.util.find_spec("hypothesis"):  # the environment of tests/engines h
 
     # Nothing is timed in a test. `make test` draws the same cases every time, plain pytest draws new ones.
     settings.register_profile("plain", deadline=None)
-    settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=50)
+    settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
     settings.load_profile("plain")
 
 HOUSE = Path(__file__).resolve().parents[1]
