@@ -118,6 +118,8 @@ def as_number(
     if number is not None and math.isfinite(number):
         return number
     text, hint = str(cell).strip(), otherwise
+    if isinstance(cell, str) and number_of(text.replace(",", "")) is not None:
+        hint = "it may be a decimal or a thousand: write 1.000 as 1, and 1,000 as 1000"
     if _DATE.fullmatch(text):
         hint = "it is a date: a spreadsheet may have made it of 3.5; format the column as text and type it again"
     raise InputError(f"{quoted(cell)} is not a finite number", file=file, row=row, field=field, hint=hint)

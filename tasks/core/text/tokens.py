@@ -42,6 +42,7 @@ _PLAIN_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0
 
 
 _WITH_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 
 
 def number_of(text: str) -> float | None:
@@ -53,8 +54,10 @@ def number_of(text: str) -> float | None:
 
 
 def decimal_of(text: str) -> float | None:
-    """`number_of` a text whose decimal sign may be a comma."""
-    return number_of(text.replace(",", ".")) if _WITH_COMMA.fullmatch(text.strip()) else number_of(text)
+    """`number_of` a text whose decimal sign may be a comma; None for `1,000`, which may be one or a thousand."""
+    bare = text.strip()
+    is_decimal = _WITH_COMMA.fullmatch(bare) and not _THOUSANDS.fullmatch(bare)
+    return number_of(bare.replace(",", ".")) if is_decimal else number_of(text)
 
 
 # Edges of words and numbers.

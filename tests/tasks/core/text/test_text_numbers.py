@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Reader
 from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.foreign import json_keys, read_score
 from rubricflow.tasks.core.store.cells import as_number
-from rubricflow.tasks.core.text.tokens import number_of
+from rubricflow.tasks.core.text.tokens import decimal_of, number_of
 
 FOREIGN = [
     "٣",
@@ -108,3 +108,19 @@ def test_an_endless_number_is_refused_and_not_a_defect() -> None:
     for text in ("9" * 100_000, "9" * 5_000, "-" + "1" * 5_000):
         artifact, _ = extract(f'{{"score": {text}}}', frozenset({"score"}))
         assert artifact is None or json_keys(f'{{"score": {text}}}', ["score"]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("3,5", 3.5),
+        ("-0,25", -0.25),
+        (" 0,125 ", 0.125),
+        ("1000,5", 1000.5),
+        ("2.5", 2.5),
+        ("1,000", None),
+        ("-12,500", None),
+    ],
+)
+def test_a_comma_is_a_decimal_sign_but_where_it_may_part_thousands(text: str, number: float | None) -> None:
+    assert decimal_of(text) == number
