@@ -14,62 +14,56 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
-from invented_study import ITEMS, OWN, RESPONSES, Stages, begin, decide, response_id, write_study
+import pyarrow as pa
+from invented_study import ITEMS, OWN, RESPONSES, Stages, begin, decide, write_study
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 
-def repeated(judge, folder, judged, items):
+def repeated(judge, folder, judged):
     """The judge, with the rows that it finds there: those of the run in `folder`, under the ids of all responses that
     repeat the ones judged in it."""
 
     def repeating(run, *arguments, **named):
-        from rubricflow.tasks.grading.judge.worker import shards
-
         from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
         from rubricflow.tasks.core.store.warehouse import Warehouse, counted
+        from rubricflow.tasks.grading.judge.stored_cases import in_shard_order
+        from rubricflow.tasks.grading.judge.task import shard_sizes
 
         warehouse = Warehouse.open(folder / "warehouse")
         source = warehouse.run(warehouse.begun()[0])
-        counts = counted(run, arguments[3], "item_id")
-        for name, parts in shards(counts):
+        rows = in_shard_order(run, named["responses"])
+        for name, count in shard_sizes(counted(run, named["responses"], "item_id")).items():
+            ids = [row["response_id"] for row in islice(rows, count)]
             if not run.done("judge", name):
                 tables = (Judgments, Gradings, Attempts)
-                run.commit("judge", name, {table: rows_of(source, table, parts, judged, items) for table in tables})
+                run.commit("judge", name, {table: rows_of(source, table, ids, judged) for table in tables})
         return judge(run, *arguments, **named)
 
     return repeating
 
 
-def rows_of(source, table, parts, judged, items):
-    """A table's rows of a shard, made of the judged ones; parts: item, first position and number of responses."""
-    import pyarrow as pa
-
-    pieces, per_round = [], judged // items
-    for item, start, count in parts:
-        rows, numbers = item_rows(source, table, items)[item]
-        for turn in range(start // per_round, (start + count - 1) // per_round + 1):
-            repeats = numbers + turn * judged
-            kept = (repeats // items >= start) & (repeats // items < start + count)
-            ids = pa.array([response_id(number) for number in repeats[kept]], pa.string())
-            place = rows.column_names.index("response_id")
-            pieces.append(rows.filter(pa.array(kept)).set_column(place, rows.schema.field(place), ids))
-    return pa.concat_tables(pieces)
+def rows_of(source, table, ids, judged):
+    """A table's rows of these responses, each those of the judged response that it repeats."""
+    rows, places = judged_rows(source, table)
+    picked = [(place, name) for name in ids for place in places[int(name[1:]) % judged]]
+    names = pa.array([name for _, name in picked], pa.string())
+    column = rows.column_names.index("response_id")
+    return rows.take([place for place, _ in picked]).set_column(column, rows.schema.field(column), names)
 
 
 @cache
-def item_rows(source, table, items):
-    """Item → its rows of a table of the judged run, and the place in answers.csv of each row's response."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    rows = source.read(source.ref(table, "judge"))
-    numbers = pc.cast(pc.utf8_slice_codeunits(rows["response_id"], 1), pa.int64()).to_numpy()
-    kept = {item: numbers % items == item for item in range(items)}
-    return {f"item{item:02d}": (rows.filter(pa.array(mine)), numbers[mine]) for item, mine in kept.items()}
+def judged_rows(source, table):
+    """The rows of a table of the judged run, and by a response's place in answers.csv where its rows are."""
+    rows, places = source.read(source.ref(table, "judge")), defaultdict(list)
+    for place, name in enumerate(rows["response_id"].to_pylist()):
+        places[int(name[1:])].append(place)
+    return rows, places
 
 
 def main(responses, characters, features, judged, items, folder=None):
@@ -94,10 +88,10 @@ def main(responses, characters, features, judged, items, folder=None):
         stages = Stages()
         answer = stages.count(OWN, decide)
         judge.rater = lambda *_: Rater("offline:bench:rulers", "simulated", Offline("bench", answer))
-        for stage in ("plan", "ingest", "lock", "judge", "calibrate", "evaluate", "data_docs", "record", "report"):
+        for stage in ("plan", "ingest", "lock_rubrics", "judge", "calibrate", "evaluate", "data_docs", "record", "report"):
             setattr(flow, stage, stages.watch(stage, getattr(flow, stage)))
         if judged < responses:
-            flow.judge = repeated(flow.judge, first, judged, items)
+            flow.judge = repeated(flow.judge, first, judged)
         if folder:
             flow.calibrate = stop
         stage_module.checked = stages.watch(
