@@ -88,7 +88,17 @@ def main(responses, characters, features, judged, items, folder=None):
         stages = Stages()
         answer = stages.count(OWN, decide)
         judge.rater = lambda *_: Rater("offline:bench:rulers", "simulated", Offline("bench", answer))
-        for stage in ("plan", "ingest", "lock_rubrics", "judge", "calibrate", "evaluate", "data_docs", "record", "report"):
+        for stage in (
+            "plan",
+            "ingest",
+            "lock_rubrics",
+            "judge",
+            "calibrate",
+            "evaluate",
+            "data_docs",
+            "record",
+            "report",
+        ):
             setattr(flow, stage, stages.watch(stage, getattr(flow, stage)))
         if judged < responses:
             flow.judge = repeated(flow.judge, first, judged)

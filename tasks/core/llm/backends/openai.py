@@ -310,7 +310,7 @@ class OpenAI(Backend):
         needs = [
             sum(len(message.content.encode("utf-8", "replace")) for message in request.messages) // _BYTES_PER_TOKEN
             + request.sampling.longest
-            for request in requests
+            for request in requests[:]  # a budget counts who goes through them as asking
         ]
         unfit = [need for need in needs if need > self._window]
         if unfit:

@@ -17,6 +17,7 @@ from rubricflow.tasks.core.llm.ask import Checked, ask
 from rubricflow.tasks.core.llm.backend import kept_open
 from rubricflow.tasks.core.llm.backends.openai import OpenAI
 from rubricflow.tasks.core.llm.backends.pace import Pace
+from rubricflow.tasks.core.llm.budget import Budgeted, Cap
 from rubricflow.tasks.core.llm.calls import Watched
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
@@ -600,6 +601,16 @@ def test_what_does_not_fit_is_told_before_anything_is_asked(serve, caplog, name)
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("1 of 2 prompts do not fit into the context of 'm', 1,100 tokens")
     assert (min(told_after), server.looks) == (1, 1)
+
+
+def test_a_look_at_the_context_costs_no_budget(serve):
+    server = serve(echo)
+    server.models = listed(max_model_len=100_000)
+    cap = Cap(10**6)
+    found = list(Budgeted(client(server), {"tokens": cap}).answer([asking(str(n)) for n in range(5)]))
+    spent = sum((reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for _, reply in found)
+    assert sorted(index for index, _ in found) == list(range(5))
+    assert (cap.spent, cap.reserved) == (spent, 0)
 
 
 @pytest.mark.parametrize(
