@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -68,9 +69,9 @@ class _OneByOne(Backend):
         for index, request in enumerate(requests):
             yield index, self.reply_to(request)
 
+    @abstractmethod
     def reply_to(self, request: Request) -> Reply:
         """The reply to a request."""
-        raise NotImplementedError
 
 
 class Replay(_OneByOne):
