@@ -84,7 +84,7 @@ def grades(
     hand_out(Path(warehouse), to, content, overwrite)
     if is_new:
         print(f"{to.parent}: a new folder")
-    print(f"{to}: {book.study}", book.verdict.words, *totals(book), *remarks, *_repeated(book), sep="\n")
+    print(f"{to}: {say.visible(book.study)}", book.verdict.words, *totals(book), *remarks, *_repeated(book), sep="\n")
     if book.count("waits") and not run.warehouse.mirrored:
         print(f"next: rubricflow review {arguments(study, warehouse, limit)}, then this command again")
 
@@ -149,7 +149,8 @@ def _unexplained(book: Gradebook) -> list[str]:
 def _repeated(book: Gradebook) -> list[str]:
     """A question that a student answered twice has no place in a total until one answer is left."""
     return [
-        f"{student.display_name} answered {', '.join(sorted(student.repeated))} more than once: "
+        f"{say.visible(student.display_name)} answered {say.visible(', '.join(sorted(student.repeated)))} "
+        "more than once: "
         "no such score counts in a total until the data keep one answer"
         for student in book.students
         if student.repeated

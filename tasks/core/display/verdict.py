@@ -58,22 +58,22 @@ def verdict(final_scores: Rows, rules: Rows, gates: Rows, wrong: str) -> Release
             waiting[_why_it_waits(row)] += row["n"]
     answers = sum(row["n"] for row in final_scores)
     released, waits = counts["machine"], counts["waits"]
-    by_people = answers - released - waits
+    by_people = counts["person"]
     overall = {row["gate"]: row for row in gates if row["slice"] == row["value_of"] == "all"}
     most_first = dict(sorted(waiting.items(), key=lambda pair: (-pair[1], pair[0])))
     broken = released > 0 and _outcome(overall, "released_errors") == "fail"
-    sentence = _sentence(answers, by_people, released, waits, counts["scored"], broken)
+    sentence = _sentence(by_people, answers - released - waits - by_people, released, waits, counts["scored"], broken)
     promise = _promise(rules, overall.get("released_errors"), wrong) if released and rules else ""
     return ReleaseVerdict(sentence, promise, _caution(overall, gates), answers, by_people, released, most_first)
 
 
-def _sentence(answers: int, by_people: int, released: int, waits: int, scored: int, broken: bool) -> str:
-    """broken: whether the released scores that were held out are wrong more often than promised."""
-    if not answers:
-        return "There was nothing to score."
+def _sentence(by_people: int, unjudged: int, released: int, waits: int, scored: int, broken: bool) -> str:
+    """unjudged: answers of which people said that they cannot be judged; broken: whether the released scores that were
+    held out are wrong more often than promised."""
     start = f"{say.plural(by_people, 'answer has', 'answers have')} people's scores. " if by_people else ""
-    if by_people == answers:
-        return start.strip()
+    start += f"{say.plural(unjudged, 'answer')} cannot be judged. " if unjudged else ""
+    if not released and not waits:
+        return start.strip() or "There was nothing to score."
     scores = say.plural(released + waits, "other score" if by_people else "score")
     if broken:
         return f"{start}Hold all {scores} back: of the {say.count(released)} that would go out, too many are wrong."

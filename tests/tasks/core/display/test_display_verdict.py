@@ -47,10 +47,12 @@ def test_every_answer_is_counted_once_and_the_sentence_says_the_counts(
     waits = sum(found.waiting.values())
     of = {kind: sum(n for one, _, _, n in drawn if one == kind) for kind in KINDS}
     assert (found.released, waits) == (of["machine"], of["waits"])
-    assert found.by_people == of["person"] + of["cannot_be_judged"]
-    assert found.answers == found.released + waits + found.by_people
+    unjudged = of["cannot_be_judged"]
+    assert found.by_people == of["person"]
+    assert found.answers == found.released + waits + found.by_people + unjudged
+    assert ("cannot be judged" in found.sentence) == (unjudged > 0)
     numbers = [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", found.sentence)]
-    assert set(numbers) <= {found.by_people, found.released, waits, found.released + waits}
+    assert set(numbers) <= {found.by_people, unjudged, found.released, waits, found.released + waits}
     assert [*found.waiting.values()] == sorted(found.waiting.values(), reverse=True)
     # Scores go out, or are held back, and nothing else in the verdict says the opposite.
     goes_out = re.search(r"Release (all|the one|[\d,]+)\b", found.sentence) is not None
