@@ -227,7 +227,8 @@ class HttpConnection(asyncio.Protocol):
             raise httpx.RemoteProtocolError(str(error)) from error
         finally:
             self._is_asked = False
-        if self._state.our_state is self._state.their_state is h11.DONE and not self._state.trailing_data[0]:
+        is_done = self._state.our_state is self._state.their_state is h11.DONE
+        if is_done and not self._state.trailing_data[0] and self._arrived.empty():  # else the next call would read it
             self._state.start_next_cycle()
         else:
             self.close()
