@@ -24,7 +24,7 @@ _DEEPEST = 8
 """Levels at which values are looked for: a reply may nest as deeply as it likes."""
 _GOES_ON = re.compile(r"[0-9.eE+-]")
 _SPACE = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)  # an integer of thousands of digits is no error
 _STUB = re.compile(r"[\w.+-]*\Z")
 """A number or word that the text ends with: more of it may have followed."""
 

@@ -215,3 +215,8 @@ def test_a_reply_without_tokens_has_no_probabilities():
 def test_keys_whose_value_is_not_known_are_left_out():
     reply = Reply(text="13", token_logprobs=[token("1", p=0.5), token("3", ("3", 0.5), ("4", 0.5), p=0.5)])
     assert level_probabilities(reply, {"a": (0, ("0", "1")), "b": (1, ("3", "4"))}) == {"b": pytest.approx([0.5, 0.5])}
+
+
+def test_an_integer_of_thousands_of_digits_hides_no_other_value():
+    text = '{"level": 2, "x": ' + "1" * 5000 + "}"
+    assert offsets(text) == offsets(text.replace("1" * 5000, "1"))
