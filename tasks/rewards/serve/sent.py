@@ -212,7 +212,7 @@ class SentRollout(Frozen):
     context: Text | None = None
     """What belongs to the question."""
     rubric: Annotated[
-        tuple[ListedCriterion, ...] | None, BeforeValidator(listed_criteria), Field(max_length=MOST_CRITERIA)
+        Annotated[tuple[ListedCriterion, ...], Field(max_length=MOST_CRITERIA)] | None, BeforeValidator(listed_criteria)
     ] = None
     """Where there is no item: the weighted criteria, in the form of any rubric list."""
 
