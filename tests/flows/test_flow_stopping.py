@@ -17,11 +17,25 @@ from rubricflow.flows import ending
 from rubricflow.tasks.core.contracts.errors import StoreError
 
 FLOWS = Path(ending.__file__).parent
+HOUSE = Path(__file__).resolve().parents[2]
 PARENT = """
 import os, subprocess, sys
 child = subprocess.Popen([sys.executable, "-P", *sys.argv[1].replace("PARENT", str(os.getpid())).split()])
 print(child.pid, flush=True)
 child.wait()
+"""
+SIGNALLED = """
+import os, signal
+from rubricflow.flows import ending
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+with ending.stoppable():
+    os.kill(os.getpid(), signal.SIGHUP)
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except ending.Stopped as stopped:
+        assert stopped.signal is signal.SIGTERM
+        print("raised", flush=True)
+    signal.raise_signal(signal.SIGTERM)
 """
 
 
@@ -54,22 +68,9 @@ def test_a_temporary_folder_ends_with_its_parent(tmp_path: Path) -> None:
     assert _gone(lambda: _is_gone(number) and not (tmp_path / "own").exists())
 
 
-def test_a_signal_is_raised_once_and_ends_the_process_then() -> None:
-    with ending.stoppable():
-        with pytest.raises(ending.Stopped) as stopped:
-            signal.raise_signal(signal.SIGTERM)
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert stopped.value.signal is signal.SIGTERM
-
-
-def test_a_signal_that_is_ignored_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with ending.stoppable():
-            os.kill(os.getpid(), signal.SIGHUP)
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+def test_a_signal_is_raised_once_and_ends_the_process_then_and_stays_ignored_where_it_was() -> None:
+    told = subprocess.run([sys.executable, "-c", SIGNALLED], cwd=HOUSE, capture_output=True, text=True)
+    assert (told.returncode, told.stdout, told.stderr) == (-signal.SIGTERM, "raised\n", "")
 
 
 def test_a_command_has_a_temporary_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

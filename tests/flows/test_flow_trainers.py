@@ -463,7 +463,7 @@ def test_a_forked_process_opens_its_own_judge(monkeypatch: pytest.MonkeyPatch) -
 
     reward = reward_of(open_rater=opening)
     reward.score(rollouts("all"))
-    monkeypatch.setattr("os.getpid", lambda: -1)
+    monkeypatch.setattr("os.getpid", lambda: 1 << 30)  # no process has this number
     reward.score(rollouts("all"))
     assert len(stores) == 2
     assert stores[0] is not stores[1]
