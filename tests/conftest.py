@@ -31,13 +31,13 @@ HOUSE = Path(__file__).resolve().parents[1]
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes do not name a test: those of an archive hold the time, and processes that collect other names run nothing."""
+    """Bytes name no test: those of an archive hold the time, and processes that collect other names run nothing."""
     return argname if isinstance(val, bytes) else None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Says how a process of the tests ended that crashed: by which signal (9 is also what ends it for want of memory)."""
+    """Says how a process of the tests ended that crashed (-9: also for want of memory)."""
     if error:
         print(f"\n{node.gateway.id} ended with exit code {node.gateway._io.popen.wait(10)}: {error}")
 
