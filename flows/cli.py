@@ -15,7 +15,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from rubricflow.flows.command_line import ReplyStore
 from rubricflow.flows.ending import for_people
-from rubricflow.tasks.core.contracts.backends import LIBRARIES, require
 from rubricflow.tasks.core.contracts.errors import BackendError
 
 
@@ -164,7 +163,13 @@ COMMANDS = {
         "Record what models said to a finished run in one file, which `backend: replay` with `replies: FILE` reads.",
     ),
 }
-"""In the order in which the help lists them."""
+PANELS = {
+    "Grade a class": "init validate plan rehearse grade review grades feedback next rubric batch votes",
+    "Train and reward": "reward serve graph annotate adjudicate propose train edit laboratory",
+    "Study methods": "experiment faithful compare replies",
+    "Look and operate": "report sql columns verify",
+}
+"""Heading of the help → its commands, in order."""
 GROUPS = {"rubric": "Find what is the matter with a study's rubrics, and propose better ones."}
 """First word of several commands → what they are for."""
 THREE_WAYS = """Grade open-ended text with rubrics. Three ways in:
@@ -185,18 +190,20 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names, in order."""
-        names = (name.removeprefix(self.within) for name in COMMANDS if name.startswith(self.within))
-        return list(dict.fromkeys(name.split()[0] for name in names))
+        if self.within:
+            return [name.removeprefix(self.within) for name in COMMANDS if name.startswith(self.within)]
+        return " ".join(PANELS.values()).split()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command without its options, or the group of this name; None where there is neither."""
         name = f"{self.within}{cmd_name}"
+        panel = next((panel for panel, names in PANELS.items() if name in names.split()), None)
         if any(other.startswith(f"{name} ") for other in COMMANDS):
-            group = Commands(name=cmd_name, help=GROUPS[name], no_args_is_help=True)
+            group = Commands(name=cmd_name, help=GROUPS[name], no_args_is_help=True, rich_help_panel=panel)
             group.within = f"{name} "
             return group
         entry = COMMANDS.get(name)
-        return entry and TyperCommand(cmd_name, help=inspect.cleandoc(entry.help))
+        return entry and TyperCommand(cmd_name, help=inspect.cleandoc(entry.help), rich_help_panel=panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that is used, whole."""
@@ -235,6 +242,8 @@ def _work(name: str, file: str, function: str) -> Any:
     try:
         return getattr(import_module(f"rubricflow.flows.{file}"), function)
     except ModuleNotFoundError as error:
+        from rubricflow.tasks.core.contracts.backends import LIBRARIES, require  # a help waits for none of it
+
         extras = [extra for extra, libraries in LIBRARIES.items() if str(error.name).split(".")[0] in libraries]
         if not extras:
             raise

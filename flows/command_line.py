@@ -15,8 +15,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rubricflow.tasks.core.text.formulas import cell
-
 DEFAULT_WAREHOUSE = "data/warehouse"
 
 
@@ -72,7 +70,7 @@ ReplyStore = Annotated[
     typer.Option(
         "--replies",
         metavar="PLACE",
-        help="Where models' replies are kept, if not in the warehouse: a file, or postgresql://user@host/name.",
+        help="Where models' replies are kept, if not in the warehouse: a file, or postgresql://…",
     ),
 ]
 Browser = Annotated[bool, typer.Option(help="Open the page in this machine's browser.")]
@@ -90,6 +88,8 @@ def arguments(study: str | Path, warehouse: str | Path, limit: int | None) -> st
 def print_rows(header: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     """A table on a terminal, and CSV elsewhere; nothing in it runs as a formula, markup or control sequence."""
     if not sys.stdout.isatty():
+        from rubricflow.tasks.core.text.formulas import cell
+
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(map(cell, header))
         writer.writerows(map(cell, row) for row in rows)

@@ -39,12 +39,18 @@ def for_people() -> Iterator[None]:
         with stoppable(), own_temporary_folder():
             yield
     except UserError as error:
-        print(f"rubricflow: {error}", file=sys.stderr)
+        print(f"{_new_line()}rubricflow: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt as stop:
         by = stop.signal if isinstance(stop, Stopped) else signal.SIGINT
-        print(f"rubricflow: stopped by {by.name}; what is finished stays, the same command goes on", file=sys.stderr)
+        words = f"stopped by {by.name}; what is finished stays, the same command goes on"
+        print(f"{_new_line()}rubricflow: {words}", file=sys.stderr)
         end_by(by)
+
+
+def _new_line() -> str:
+    """In a terminal: what is done may stand on the line."""
+    return "\r\x1b[K" if sys.stderr.isatty() else ""
 
 
 class Stopped(KeyboardInterrupt):

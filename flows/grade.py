@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,13 +25,13 @@ from rubricflow.flows.command_line import (
 )
 from rubricflow.flows.finished_runs import settle_scores
 from rubricflow.flows.plan import Plan, plan, record, with_placement
-from rubricflow.flows.stage import lock_rubrics, staged, told_once
+from rubricflow.flows.stage import lock_rubrics, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.llm.terms import kept_budget
-from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log
+from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, quiet
 from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate.task import calibrate
@@ -78,8 +79,11 @@ def grade(
     check_extras("grade", study, engine, model, url, beside)
     job = with_placement(plan(study, warehouse, limit, model, url, beside, options), engine, address)
     introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
+    was_graded = job.run.done("evaluate", "all")
     with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         tables = stages(job)
+    if was_graded:
+        log(f"{job.run.run_id} was graded before: no model is asked again")
     with listed_once():
         data_docs(job.run)
         settle_scores(job.run, job.study)
@@ -120,18 +124,24 @@ def command(
     grade(**given, options=fields)
 
 
-def stages(job: Plan) -> list[TableRef]:
-    """What every stage of a run wrote, checked before the next one reads it; finished stages are passed over."""
-    run, study, base = job.run, job.study, job.base
-    others = {name: _compared_with(name, other) for name, other in job.beside.items()}
+def stages(job: Plan, told: set[str] | None = None) -> list[TableRef]:
+    """What every stage of a run wrote, checked before the next one reads it; finished stages are passed over. told:
+    what was said of files until now, which is not said twice."""
+    run, study, base, told = job.run, job.study, job.base, set() if told is None else told
+    others = {name: _compared_with(name, other, told) for name, other in job.beside.items()}
 
     was_read = run.done("ingest", "all")
     data = staged(run, ingest, study=study, base=base, limit=job.limit, only=job.only)
-    with told_once(was_read):
-        for file, words in job.read_as.items():
-            log(f"{file}: read as {words}")
-        for words in warning_sentences(run, data.input_warnings):
-            log(f"warning: {words}")
+    files = defaultdict[str, list[str]](list)
+    for file, words in job.read_as.items():
+        files[words].append(file)
+    lines = [f"{', '.join(names)}: read as {words}" for words, names in files.items()]
+    lines += [f"warning: {words}" for words in warning_sentences(run, data.input_warnings)]
+    with quiet(was_read):
+        for line in lines:
+            if line not in told:
+                log(line)
+    told.update(lines)
     locked = lock_rubrics(job, data)
     fit(run, study, base, data.items, data.gradings, locked.bundles)
     judged = staged(
@@ -175,10 +185,11 @@ def stages(job: Plan) -> list[TableRef]:
     return [*data, *locked, *judged, *scored, *agreed]
 
 
-def _compared_with(name: str, job: Plan) -> tuple[Run, TableRef]:
+def _compared_with(name: str, job: Plan, told: set[str]) -> tuple[Run, TableRef]:
     """The run of a study that another one is compared with, and its predictions: graded where it is not yet."""
-    log(f"compared with {name}: {job.run.run_id}")
-    tables = stages(job)
+    with quiet(job.run.done("evaluate", "all")):
+        log(f"compared with {name}: {job.run.run_id}")
+    tables = stages(job, told)
     with listed_once():
         record(job, tables)
         write_page(job.run)

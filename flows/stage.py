@@ -6,7 +6,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import Concatenate, ParamSpec, TypeVar
 
 from rubricflow.flows.plan import Plan
@@ -15,7 +14,6 @@ from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.llm.mailbox import open_outbox
 from rubricflow.tasks.core.monitor.artifacts import announce
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import log, quiet
@@ -43,8 +41,8 @@ for _name in ("prefect.flow_runs", "prefect.task_runs"):
 
 
 def staged(run: Run, task: Callable[Concatenate[Run, P], Written], *args: P.args, **kwargs: P.kwargs) -> Written:
-    """What a stage's task wrote into a run, held against its contract; the log says rows in and out, and how long it
-    took.
+    """What a stage's task wrote into a run, held against its contract; the log says what it wrote, and how long it
+    took; nothing of one that was done before.
 
     Where the checkpoint stops the run, the log and an event of Prefect's say so before the error ends it.
     """
@@ -54,7 +52,7 @@ def staged(run: Run, task: Callable[Concatenate[Run, P], Written], *args: P.args
         tables = list(references(written))
         stage = tables[0].stage
         was_done = len(run.marks()) == shards
-        with told_once(was_done):
+        with quiet(was_done):
             try:
                 checked(run, written)
             except UserError:
@@ -62,10 +60,7 @@ def staged(run: Run, task: Callable[Concatenate[Run, P], Written], *args: P.args
                 log(f"{stage}: stopped at its checkpoint; {failed}", logging.ERROR)
                 announce("rubricflow.checkpoint.failed", run.run_id, stage=stage, quarantined=failed.quarantined)
                 raise
-            sources = rows_of(references((args, kwargs)))
-            rows = f"{sources} → {rows_of(tables)}" if sources else rows_of(tables)
-            resumed = "nothing to do, " if was_done else ""
-            words = [f"{stage}: {resumed}{rows}", str(tally(run, stage)), say.duration(time.monotonic() - start)]
+            words = [f"{stage}: {rows_of(tables)}", str(tally(run, stage)), say.duration(time.monotonic() - start)]
             sent = requests_sent() - requests
             log("; ".join([*words, in_words(sent)] if sent else words))
         return written
@@ -107,8 +102,3 @@ def lock_rubrics(job: Plan, data: Ingested) -> Locked:
         marks=data.judgments,
         key_of=credential,
     )
-
-
-def told_once(was_done: bool) -> AbstractContextManager[None]:
-    """Within the block nothing but errors is told of what was done before: a mailbox goes through a run many times."""
-    return quiet(was_done and open_outbox() is not None)

@@ -18,11 +18,13 @@ from rubricflow.tasks.core.display.table import Cell, Table
 
 
 def show_sentences(sentences: Sequence[str]) -> None:
-    """Print sentences: in a terminal broken between words alone, elsewhere each on one line."""
+    """Print sentences: in a terminal broken between words alone, but for commands, which are indented and stand
+    on lines of their own."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for sentence in sentences:
-        line = say.visible(sentence)
-        print(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) if width else line)
+        for line in say.visible(sentence).split("\n"):
+            is_broken = width and not line.startswith(" ")
+            print(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) if is_broken else line)
 
 
 def show(tables: Sequence[Table]) -> None:

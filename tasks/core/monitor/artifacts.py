@@ -14,7 +14,7 @@ from prefect.artifacts import (
 )
 from prefect.events import emit_event
 
-from rubricflow.tasks.core.monitor.runs import in_run, log
+from rubricflow.tasks.core.monitor.runs import in_run, log_progress
 
 Event = Literal["rubricflow.checkpoint.failed", "rubricflow.gate.missed"]
 """What automations.yaml waits for."""
@@ -52,7 +52,7 @@ def saying(run_id: str, stage: str) -> Callable[[str, float], None]:
     bar = create_progress_artifact(0.0, key=artifact_key(run_id, f"{stage}-progress")) if in_run() else None
 
     def say(line: str, share: float) -> None:
-        log(line)
+        log_progress(line)
         if bar is not None:
             update_progress_artifact(cast(UUID, bar), progress=100 * share, description=line)
 

@@ -7,7 +7,9 @@ which nobody looks into. Nothing that a run is made of needs one: shards and rep
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -108,6 +110,8 @@ def completed(run_id: str, message: str) -> str:
     return cast(str, Completed(message=message, data=run_id))
 
 
+CLEARED = "\r\x1b[K"
+"""Takes what stands on a terminal's line from it."""
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
@@ -122,5 +126,18 @@ def log(line: str, level: int = logging.INFO) -> None:
         return
     if in_run():
         get_run_logger().log(level, line)
+    elif sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        broken = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        print(f"{CLEARED}{broken}", file=sys.stderr, flush=True)
     else:
         print(line, file=sys.stderr, flush=True)
+
+
+def log_progress(line: str) -> None:
+    """A line of the log that the next one takes the place of: in a terminal a stage has one line."""
+    if in_run() or _quiet.get() or not sys.stderr.isatty():
+        return log(line)
+    width = shutil.get_terminal_size().columns - 1
+    shown = line if len(line) <= width else f"{line[: width - 1]}…"
+    print(f"{CLEARED}{shown}", end="", file=sys.stderr, flush=True)

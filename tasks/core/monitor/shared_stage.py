@@ -247,13 +247,13 @@ class PieceProgress:
         rate = f", {pace(counts.members / seconds)}/s" if counts.members and seconds > 0 else ""
         parts = [
             f"{stage.name}: {self._ended:,}/{self._pieces:,} {stage.pieces}",
+            f"about {in_words(seconds_left)} left" if seconds_left else "",
             f"{counts.members:,}/{self._members:,} {members}{rate}",
             f"{counts.calls:,} calls",
             f"{counts.reused:,} replies reused",
             f"{counts.failed:,} {failed}",
             f"{counts.tokens:,} tokens" if counts.tokens else "",
             f"{counts.requests:,} requests to the store" if counts.requests else "",
-            f"about {in_words(seconds_left)} left" if seconds_left else "",
         ]
         return ", ".join(filter(None, parts))
 

@@ -118,7 +118,7 @@ def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: 
         rate = done_now / (time.monotonic() - begun)
         time_left = f", about {in_words((to_do - done_now) / rate)} left" if done_now < to_do else ""
         done = total - to_do + done_now
-        say(f"calibrate: {done:,}/{total:,} gradings predicted, {pace(rate)}/s{time_left}", done / total)
+        say(f"calibrate: {done:,}/{total:,} gradings predicted{time_left}, {pace(rate)}/s", done / total)
 
     if len(open_packs) > 1 and not placement.is_local:
         pieces = [Piece(f"{STAGE} {pack.name}", pack.rows, pack.name, pack) for pack in open_packs]

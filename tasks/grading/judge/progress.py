@@ -115,11 +115,11 @@ class Progress:
         counted = self._calls.prompt_tokens + self._calls.reply_tokens
         tokens = f", {counted:,} tokens" if counted else ""
         parts = (
-            f"judge: {self._done:,}/{self._total:,} responses{shard}{rate}",
+            f"judge: {self._done:,}/{self._total:,} responses{self._time_left()}{shard}{rate}",
             f"{self._calls.answered:,} calls{self._calls.rates()}",
             f"{self._stored:,} replies reused",
             repairs,
-            f"{self._unscored:,} unscored{tokens}{self._time_left()}",
+            f"{self._unscored:,} unscored{tokens}",
         )
         return ", ".join(parts)
 

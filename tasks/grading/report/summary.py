@@ -30,13 +30,15 @@ def next_step(found: ReleaseVerdict, rules: Rows, study: str | None, has_review:
             "and feedback read the study as it is written."
         )
     if not rules:
-        return f"Next: rubricflow next {study} --to labels.csv proposes the answers that people should score first."
+        return f"Next, find the answers that people should score first:\n  rubricflow next {study} --to labels.csv"
     grades = f"rubricflow grades {study} --to grades.xlsx"
     if not found.waiting:
-        return f"Next: {grades} lists them."
+        return f"Next, list the grades:\n  {grades}"
     if not has_review:
-        return f"Next: {grades} lists them; people can review a study whose warehouse is a folder."
-    return f"Next: rubricflow review {study} opens the page on which people score them; then {grades} lists all."
+        return f"Next, list the grades (people can review a study whose warehouse is a folder):\n  {grades}"
+    return (
+        f"Next, open the page on which people score the rest, then list all:\n  rubricflow review {study}\n  {grades}"
+    )
 
 
 def figure_tables(metrics: Rows, gates: Rows) -> list[Table]:

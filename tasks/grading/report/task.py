@@ -127,7 +127,7 @@ def viewed(run: Run) -> View:
             needs=needs_of(study.release, read_marked(run, refs[1], refs[2], study.evaluation.target)),
             links=feedback_pages(run),
         )
-    return view(content, study.model_dump(mode="json"), manifest)
+    return view(content, study.model_dump(mode="json"), manifest, has_review=not run.warehouse.mirrored)
 
 
 def _of_responses(tables: duckdb.DuckDBPyConnection, name: str, columns: str, responses: list[str]) -> pa.Table:

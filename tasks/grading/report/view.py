@@ -33,6 +33,7 @@ from rubricflow.tasks.grading.report.charts import TEMPLATE
 from rubricflow.tasks.grading.report.errors import errors_section
 from rubricflow.tasks.grading.report.evidence import evidence_section
 from rubricflow.tasks.grading.report.figures import Figures
+from rubricflow.tasks.grading.report.summary import next_step
 
 ALIKE, FEWEST_ALIKE = 0.95, 5
 """Share of answers with their question's most frequent score from which on a judge hardly tells them apart, of this
@@ -91,9 +92,11 @@ def needs_texts(scores: pd.DataFrame, scales: Mapping[str, tuple[float, float, f
     return list(dict.fromkeys([*answers.middle(scores), *answers.worst(scores, scales)]))
 
 
-def view(tables: Tables, study: Row, manifest: Row, metrics: Sequence[Metric] = METRICS) -> View:
+def view(
+    tables: Tables, study: Row, manifest: Row, metrics: Sequence[Metric] = METRICS, has_review: bool = True
+) -> View:
     """The report. `study` and `manifest` are the study file and manifest.json as plain values; metrics: what is known
-    of those in the tables."""
+    of those in the tables; has_review: as `next_step` has it."""
     figures = Figures(tables.metrics.to_pylist(), metrics)
     counts = {name: table.to_pylist() for name, table in tables.counts.items()}
     verdicts, rules, checks = (table.to_pylist() for table in (tables.verdicts, tables.release_rules, tables.checks))
@@ -150,6 +153,7 @@ def view(tables: Tables, study: Row, manifest: Row, metrics: Sequence[Metric] = 
     looks = gates.looks(verdicts, figures, _remarks(counts, figures, verdicts, checks))
     bar = {"parts": _bar(found), "waiting": waiting, "reasons": found.waiting}
     side: list[Part] = [body(TEMPLATE, "looks", looks)] if looks else []
+    side.append(Text(next_step(found, rules, "STUDY.yaml", has_review), "note lines"))
     worth = WorthOfQuotes(counts["worth"][0]).sentence
     if worth:
         side.append(Text(f"{worth}.", "note"))

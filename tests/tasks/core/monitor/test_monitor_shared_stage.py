@@ -118,8 +118,8 @@ def test_the_last_line_counts_everything(tmp_path: Path) -> None:
     progress.ended(PieceCounts(20, 0, 20, 0, 1_000, 3))
     assert lines == [
         (
-            "stage: 1/2 shards, 60/80 responses, 6/s, 55 calls, 5 replies reused, 1 unscored, 5,000 tokens, "
-            "about 10 s left",
+            "stage: 1/2 shards, about 10 s left, 60/80 responses, 6/s, 55 calls, 5 replies reused, 1 unscored, "
+            "5,000 tokens",
             0.5,
         ),
         (

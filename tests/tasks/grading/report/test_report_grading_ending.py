@@ -36,9 +36,12 @@ RULE: list[dict[str, Any]] = [{"scope": "all"}]
 
 
 def test_the_next_step_is_a_command_to_type() -> None:
-    assert next_step(found(1, 2), RULE, "study.yaml").startswith("Next: rubricflow review study.yaml ")
-    assert next_step(found(1, 0), RULE, "study.yaml").startswith("Next: rubricflow grades study.yaml ")
-    assert next_step(found(0, 3), [], "study.yaml").startswith("Next: rubricflow next study.yaml ")
+    typed = [
+        next_step(*given, "study.yaml").split("\n")[1]
+        for given in ((found(1, 2), RULE), (found(1, 0), RULE), (found(0, 3), []))
+    ]
+    assert [line.split()[1] for line in typed] == ["review", "grades", "next"]
+    assert all(line.startswith("  rubricflow ") for line in typed)
 
 
 @pytest.mark.parametrize("rules", [RULE, []])
@@ -49,7 +52,7 @@ def test_a_run_that_no_command_would_find_names_none(rules: list[dict[str, Any]]
 
 def test_a_run_in_a_bucket_is_not_sent_to_review() -> None:
     said = next_step(found(1, 2), RULE, "study.yaml", has_review=False)
-    assert said.startswith("Next: rubricflow grades study.yaml ")
+    assert "\n  rubricflow grades study.yaml " in said
     assert "rubricflow review" not in said
 
 
