@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rubricflow.flows.checks import check_extras, grader_of
+from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     Address,
@@ -24,6 +24,7 @@ from rubricflow.flows.command_line import (
     print_rows,
 )
 from rubricflow.flows.finished_runs import settle_scores
+from rubricflow.flows.judging import judged_by
 from rubricflow.flows.plan import Plan, plan, record, with_placement
 from rubricflow.flows.stage import lock_rubrics, staged
 from rubricflow.tasks.core.check.task import data_docs
@@ -37,7 +38,6 @@ from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate.task import calibrate
 from rubricflow.tasks.grading.evaluate.task import evaluate
 from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
-from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.grading.lock.task import fit
 from rubricflow.tasks.grading.report.task import report, write_page
 
@@ -144,19 +144,7 @@ def stages(job: Plan, told: set[str] | None = None) -> list[TableRef]:
     told.update(lines)
     locked = lock_rubrics(job, data)
     fit(run, study, base, data.items, data.gradings, locked.bundles)
-    judged = staged(
-        run,
-        judge,
-        plan=study.judge,
-        base=base,
-        items=data.items,
-        responses=data.responses,
-        bundles=locked.bundles,
-        people=(data.gradings, data.judgments),
-        grader=grader_of(study.judge, base),
-        target=study.evaluation.target,
-        placement=study.run,
-    )
+    judged, by_jurors = judged_by(job, study.judge, data, locked, data.responses)
     scored = staged(
         run,
         calibrate,
@@ -182,7 +170,7 @@ def stages(job: Plan, told: set[str] | None = None) -> list[TableRef]:
         judgments=judged.judgments,
         others=others,
     )
-    return [*data, *locked, *judged, *scored, *agreed]
+    return [*data, *locked, *by_jurors, *judged, *scored, *agreed]
 
 
 def _compared_with(name: str, job: Plan, told: set[str]) -> tuple[Run, TableRef]:

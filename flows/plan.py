@@ -84,6 +84,9 @@ def plan(
 
 def asking_model(judge: Judge, model: str, url: str | None, options: Mapping[str, JsonValue] | None = None) -> Judge:
     """The same judge with a language model as its backend; InputError where its protocol takes none."""
+    if judge.jury:
+        rule = "a model takes the place of one judge, and the study has a jury"
+        raise InputError(rule, field="--model", hint="name it as a juror, or take its place in a study of its own")
     # A model of one's own may be slow: what it has begun to answer is waited for.
     engine = judge.engine or Engine(model=model, logprobs=_LOGPROBS, timeout_s=3600)
     name = str(Path(model).resolve()) if url is None and Path(model).is_dir() else model
@@ -144,8 +147,8 @@ def graded_plan(study_file: str | Path, warehouse: str | Path, limit: int | None
 
 
 def _judges(study: Study) -> list[Judge]:
-    """The study's judge and its annotators."""
-    return [study.judge, *(study.annotation.annotators.values() if study.annotation else ())]
+    """All who judge, jurors one by one, and the study's annotators."""
+    return [*study.judge.jurors.values(), *(study.annotation.annotators.values() if study.annotation else ())]
 
 
 def inputs(study: Study, base: Path) -> dict[str, str]:
@@ -153,7 +156,7 @@ def inputs(study: Study, base: Path) -> dict[str, str]:
     that reads it."""
     judges = _judges(study)
     models: list[Choice] = [*judges, study.graph]
-    files = [study.rubrics.file, study.judge.grader, study.graph.file, study.graph.votes]
+    files = [study.rubrics.file, study.graph.file, study.graph.votes, *(judge.grader for judge in judges)]
     files += [study.reward.edge_retention] if study.reward else []
     files += [judge.foreign.file for judge in judges if judge.foreign]
     files += [choice.replies for choice in models]

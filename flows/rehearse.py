@@ -106,13 +106,16 @@ def rehearse(
 
 
 def ways(study: Study) -> dict[str, Study]:
-    """Arm → the study as it is asked there, without what is neither judged nor measured."""
+    """Arm → the study as it is asked there, without what is neither judged nor measured; of a jury each juror alone."""
     judge = study.judge.model_copy(update={"keep": None})
     taken = PROTOCOLS[judge.protocol]
     has_parts = "criteria_per_call" in taken.options and taken.criteria_per_call is None
     checklist = judge.protocol if has_parts else "checked_score"
-    judges = {PLAIN: _asked(judge, "dhs", None)}
-    judges |= {f"{checklist}, {words}": _asked(judge, checklist, size) for size, words in SIZES.items()}
+    if judge.jury:
+        judges = {f"juror {name}": juror.model_copy(update={"keep": None}) for name, juror in judge.jury.items()}
+    else:
+        judges = {PLAIN: _asked(judge, "dhs", None)}
+        judges |= {f"{checklist}, {words}": _asked(judge, checklist, size) for size, words in SIZES.items()}
     if judge not in judges.values():
         judges["as the study says"] = judge
     evaluation = study.evaluation.model_copy(update={"beside": ()})

@@ -54,7 +54,8 @@ def record_replies(run: Run, to: Path, name: str | None = None, folder: Path | N
     base = run.warehouse.root / manifest["study_folder"]
     digest = digest_of(weight_files(folder)) if folder else None
     annotators = study.annotation.annotators if study.annotation else {}
-    choices: dict[str, Judge | Graphs] = {"judge": study.judge, **annotators, "graph": study.graph}
+    judges = {name or "judge": judge for name, judge in study.judge.jurors.items()}
+    choices: dict[str, Judge | Graphs] = {**judges, **annotators, "graph": study.graph}
     speakers = [
         _speaker(role, choice, base, name, digest or manifest["identity"]["inputs"].get(engine_of(choice).model))
         for role, choice in choices.items()

@@ -3,7 +3,7 @@ rubrics' dependencies."""
 
 from __future__ import annotations
 
-from rubricflow.flows.checks import check_extras, grader_of
+from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     Address,
@@ -15,6 +15,7 @@ from rubricflow.flows.command_line import (
     WarehouseFolder,
 )
 from rubricflow.flows.graph import graphs_of
+from rubricflow.flows.judging import judged_by
 from rubricflow.flows.plan import Plan, plan, record, with_placement
 from rubricflow.flows.stage import read_and_lock, staged
 from rubricflow.tasks.core.check.task import data_docs
@@ -23,7 +24,6 @@ from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
-from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.rewards.report.reward.task import report_rewards
 from rubricflow.tasks.rewards.reward.task import reward as pay
 
@@ -66,19 +66,8 @@ def stages(job: Plan) -> list[TableRef]:
         with piece():
             graphed = graphs_of(job, data, locked)
         if study.reward and study.reward.rater is None:
-            judged = staged(
-                job.run,
-                judge,
-                plan=study.judge,
-                base=base,
-                items=data.items,
-                responses=data.responses,
-                bundles=locked.bundles,
-                people=(data.gradings, data.judgments),
-                grader=grader_of(study.judge, base),
-                target=study.evaluation.target,
-                placement=study.run,
-            )
+            judged, by_jurors = judged_by(job, study.judge, data, locked, data.responses)
+            judged = (*judged, *by_jurors)
     paid = staged(
         job.run,
         pay,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple
@@ -68,23 +68,29 @@ def plan_costs(
     limit: Limit = None,
 ) -> None:
     """Prints what judging takes."""
-    read = _read_study(Path(study), limit)
-    load = workload(read.cases, read.study.judge.samples, replicas)
-    servers = Servers(replicas, tokens_per_second, read.study.judge.engine)
-    rows = [*costs(load, servers)]
-    for who, judge, cases in _askers(read, Path(study), limit):
+    rows = []
+    readings = _readings(Path(study), limit)
+    for name, read in readings.items():
+        judge = read.study.judge
+        servers = Servers(replicas, tokens_per_second, judge.engine)
+        for what, how_much, basis in costs(workload(read.cases, judge.samples, replicas), servers):
+            rows.append((f"{name}: {what}" if name else what, how_much, basis))
+    for who, judge, cases in _askers(readings, Path(study), limit):
         rows += cost_rows(cost_range(cases, judge), who)
     print_rows(["what", "how much", "by what"], rows)
 
 
 def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str, int, int, int, int]]:
-    """(item, responses, settled without a call, calls, prompt tokens at four characters each); sums in the last row."""
+    """(item, with its juror where there are several, responses, settled without a call, calls, prompt tokens at four
+    characters each); sums in the last row."""
     rows: list[tuple[str, int, int, int, int]] = []
-    for item, _, cases in _read_study(study_file, limit).items:
-        asked = [case for case in cases if not asks_nobody(case)]
-        requests = [request for case in asked for request in expected_requests(case, NOBODY)]
-        tokens = sum(request.prompt_length for request in requests) // CHARACTERS_PER_TOKEN
-        rows.append((item["item_id"], len(cases), len(cases) - len(asked), len(requests), tokens))
+    for name, read in _readings(study_file, limit).items():
+        for item, _, cases in read.items:
+            asked = [case for case in cases if not asks_nobody(case)]
+            requests = [request for case in asked for request in expected_requests(case, NOBODY)]
+            tokens = sum(request.prompt_length for request in requests) // CHARACTERS_PER_TOKEN
+            label = f"{item['item_id']}, {name}" if name else item["item_id"]
+            rows.append((label, len(cases), len(cases) - len(asked), len(requests), tokens))
     responses, settled, calls, tokens = (sum(column) for column in zip(*(row[1:] for row in rows), strict=True))
     return [*rows, ("all", responses, settled, calls, tokens)]
 
@@ -108,24 +114,38 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
         yield from release_needs(study, read.marked)
     if read.guessed:
         yield "warning", "rubrics", "made by rules of thumb here; the judge's model makes them when the study is graded"
-    if study.judge.foreign:
-        yield "ok", "recorded replies", f"{len(foreign_rows(study.judge.foreign, base))} replies"
-    yield from _earlier_runs(study.judge, base, opened, read.cases)
     yield from _graphs(read, base)
     yield from _rubrics(read)
-    yield from _engines(read, base)
-    yield from _bundles(read, "item")
-    for who, judge, of_judge in _askers(read, study_file, limit):
+    readings = _readings(study_file, limit, read)
+    for name, reading in readings.items():
+        judge, of = reading.study.judge, f"{name}: " if name else ""
+        if judge.foreign:
+            yield "ok", f"{of}recorded replies", f"{len(foreign_rows(judge.foreign, base))} replies"
+        yield from ((kind, of + what, words) for kind, what, words in _earlier_runs(judge, base, opened, reading.cases))
+        yield from ((kind, of + what, words) for kind, what, words in _engines(reading, base))
+        yield from _bundles(reading, f"{of}item")
+    for who, judge, of_judge in _askers(readings, study_file, limit):
         yield from (("ok", what, f"{usd}; {basis}") for what, usd, basis in cost_rows(cost_range(of_judge, judge), who))
     if study.annotation:
         yield from _bundles(_read_study(study_file, limit, study.annotation.asked), "annotators, item")
 
 
-def _askers(read: StudyToValidate, study_file: Path, limit: int | None) -> Iterator[tuple[str, Judge, list[Case]]]:
+def _readings(study_file: Path, limit: int | None, read: StudyToValidate | None = None) -> dict[str, StudyToValidate]:
+    """The study as each of its jurors judges it, by name; with the empty name where one judge does, as it was read."""
+    jurors = load_study(study_file).judge.jurors
+    if "" in jurors:
+        return {"": read or _read_study(study_file, limit)}
+    return {name: _read_study(study_file, limit, juror) for name, juror in jurors.items()}
+
+
+def _askers(
+    readings: Mapping[str, StudyToValidate], study_file: Path, limit: int | None
+) -> Iterator[tuple[str, Judge, list[Case]]]:
     """(who, as what judge, about which cases) of all that a model is asked for every response."""
-    study = read.study
-    if BACKENDS[study.judge.backend].needs == "engine":
-        yield "judging", study.judge, read.cases
+    for name, read in readings.items():
+        study = read.study
+        if BACKENDS[study.judge.backend].needs == "engine":
+            yield f"juror {name}" if name else "judging", study.judge, read.cases
     if study.annotation is None:
         return
     asking = [name for name, one in study.annotation.annotators.items() if BACKENDS[one.backend].needs == "engine"]
@@ -181,8 +201,8 @@ def _graphs(read: StudyToValidate, base: Path) -> Iterator[Finding]:
 def _rubrics(read: StudyToValidate) -> Iterator[Finding]:
     """Each remark once, with all the rubrics that it is about, and where a file that `init` drafted still waits for
     words; wrong where a language model would have to guess."""
-    judge = read.study.judge
-    serious = "wrong" if is_generative(judge) and judge.foreign is None else "warning"
+    judges = read.study.judge.jurors.values()
+    serious = "wrong" if any(is_generative(judge) and judge.foreign is None for judge in judges) else "warning"
     bundles = {bundle.bundle_id: bundle for _, bundle, _ in read.items}.values()
     blind = {remark.text for bundle in bundles for remark in unexplained(bundle) if remark.blind}
     for remark in dict.fromkeys(remark for _, remark in read.lint):
@@ -247,10 +267,10 @@ def _read_study(
     """judge: in place of the study's own; warehouse: where its run may have locked rubrics that a model made."""
     study, base = load_study(study_file), study_file.parent
     study = study.model_copy(update={"judge": judge or study.judge})
-    by_model = asks(study.rubrics) and BACKENDS[study.judge.backend].reads_prose
+    by_model = asks(study.rubrics) and BACKENDS[study.judge.lead.backend].reads_prose
     before: list[dict[str, Any]] = []
     if by_model:
-        study = study.model_copy(update={"judge": study.judge.model_copy(update={"backend": "embedded"})})
+        study = study.model_copy(update={"judge": study.judge.lead.model_copy(update={"backend": "embedded"})})
         own = plan(study_file, warehouse.root, limit).run if warehouse else None
         before = own.table(Bundles, "lock").to_pylist() if own and own.done("lock", "all") else []
     with TemporaryDirectory() as folder:

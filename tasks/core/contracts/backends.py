@@ -76,6 +76,7 @@ BACKENDS: dict[str, RegisteredBackend] = {
     "replay": RegisteredBackend("replayed", needs="model", reads_prose=True),
     "simulated": RegisteredBackend("simulated", needs="truth", serves=frozenset({"judge", "annotate"})),
     "trained": RegisteredBackend("trained", needs="grader", extra="embedded", serves=frozenset({"judge", "rollouts"})),
+    "jury": RegisteredBackend("jury", serves=frozenset({"judge"})),
 }
 
 
@@ -156,11 +157,13 @@ def needs(study: Study, work: Work) -> Iterator[tuple[str, str]]:
     annotators = study.annotation.annotators if study.annotation else {}
     choices: dict[str, Choice] = {}
     if work in ("grade", "reward"):
-        choices["judge"] = study.judge
-        if study.judge.relevance is not None:
-            yield "embedded", "judge.relevance"
-        if study.judge.evidence_match == "semantic":
-            yield "embedded", "judge.evidence_match: semantic"
+        for juror, judge in study.judge.jurors.items():
+            name = f"judge.jury.{juror}" if juror else "judge"
+            choices[name] = judge
+            if judge.relevance is not None:
+                yield "embedded", f"{name}.relevance"
+            if judge.evidence_match == "semantic":
+                yield "embedded", f"{name}.evidence_match: semantic"
     if work == "annotate":
         choices |= {f"annotation.annotators.{name}": choice for name, choice in annotators.items()}
     if work in ("graph", "reward"):

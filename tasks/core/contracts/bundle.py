@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError, model_validator
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import (
     PROTOCOLS,
+    Combine,
     ConsistencyMemory,
     FinalScore,
     Level,
@@ -188,6 +189,10 @@ class Protocol(JudgingRules):
     in_parts: bool = left_out(False)
     """Whether a protocol that asks for the whole checklist in one call asks for it in parts. Left out of the content
     where it does not: bundles from before it was keep their ids."""
+    jurors: tuple[str, ...] = left_out(())
+    """The jurors by name, where a jury judges; left out of the content where none does."""
+    combine: Combine = left_out("choose")
+    """How their decisions and scores become one, see `COMBINE`."""
     echo: Literal["refused", "allowed"] = "refused"
     """Whether a quote that repeats a criterion's wording is evidence: not where only the rubric's author knows it, but
     where criteria are the sentences of a model answer. A repetition of the question never is."""

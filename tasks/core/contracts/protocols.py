@@ -22,11 +22,25 @@ Signal = Literal[
     "tie",
     "invalid_evidence",
     "contradicted",
+    "disagreement",
+    "jurors",
 ]
 Level = Literal["stated", "likeliest", "expected"]
 Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory"]
 Taught = Literal["score", "traits", "criteria"]
 """What of people's grading a worked example can show."""
+
+Combine = Literal["choose", "best", "mean", "standardised_mean", "median", "majority", "weighted", "columns"]
+COMBINE: dict[str, str] = {
+    "choose": "what the labels show inside folds",
+    "best": "the single juror that agrees best with people",
+    "mean": "the mean of the jurors' scores, each model family one voice",
+    "standardised_mean": "the same after each juror's scores have one mean and spread",
+    "median": "the middle score",
+    "majority": "what most say",
+    "weighted": "a mean with weights learned from labels",
+    "columns": "the jurors' scores side by side, as columns of the calibration",
+}
 
 PROTOCOL_VERSION = 6
 """Goes up whenever the same replies would be verified or scored differently."""

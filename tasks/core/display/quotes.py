@@ -9,7 +9,11 @@ from rubricflow.tasks.core.contracts.tables.judging import STANDING
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Row
 
-MACHINE = "rater_kind NOT IN ('human', 'adjudication') AND (rater_kind <> 'replayed' OR bundle_id IS NOT NULL)"
+NO_JUROR = "(bundle_id IS NULL OR bundle_id NOT IN (SELECT bundle_id FROM juror_bundles))"
+"""The jurors of a jury judge under bundles of their own."""
+MACHINE = f"""
+    rater_kind NOT IN ('human', 'adjudication') AND (rater_kind <> 'replayed' OR bundle_id IS NOT NULL) AND {NO_JUROR}
+"""
 """The study's judge: what the data recorded of another machine was graded under no bundle."""
 WORTH_OF_QUOTES = f"""
     WITH machine AS (SELECT * FROM judgments WHERE {MACHINE}),

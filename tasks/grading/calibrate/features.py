@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 
 COUNT = "invalid_evidence"
-LONE = frozenset({"length", "confidence", "uncertainty", "tie", "contradicted", COUNT})
+LONE = frozenset({"length", "confidence", "uncertainty", "tie", "contradicted", "disagreement", COUNT})
 """Signals besides the score; the others are the score, or what one is made of."""
 
 
@@ -71,6 +71,8 @@ def feature_names(bundles: Sequence[Bundle], pooled: bool) -> tuple[list[str], l
                 unpooled.append(signal)
             case "criteria":
                 names += [f"criterion.{criterion.id}" for criterion in first.criteria]
+            case "jurors":
+                names += [f"juror.{juror}" for juror in first.protocol.jurors]
             case _:
                 names.append(signal)
     return names, unpooled
@@ -98,6 +100,7 @@ def matrix(gradings: pa.Table, bundle: Bundle, names: Sequence[str], pooled: boo
         columns |= {"trait.mean": traits.mean(axis=1), "mean.mean": means.mean(axis=1)}
     signals = [name for name in names if name not in columns]
     allowed = LONE | {f"criterion.{criterion.id}" for criterion in bundle.criteria}
+    allowed |= {f"juror.{juror}" for juror in bundle.protocol.jurors}
     if unknown := [name for name in signals if name not in allowed]:
         raise ContractError(f"bundle {bundle.bundle_id[:12]} gives no feature '{unknown[0]}'")
     columns |= dict(zip(signals, map_columns(gradings["signals"], signals).T, strict=True))

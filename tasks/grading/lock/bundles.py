@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Protocol, Rubric, Tra
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
+from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import RubricSettings, Study
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.scripted import Offline
@@ -73,28 +75,40 @@ def finished(
         maker = None
         if asks(study.rubrics):
             store = opened.enter_context(open_replies(replies))
-            backend = model_by(store) if is_generative(study.judge) else Offline(offline.MODEL, offline.answer)
+            judge = study.judge.lead
+            backend = model_by(store) if is_generative(judge) else Offline(offline.MODEL, offline.answer)
             told = opened.enter_context(telling(backend, lambda line: print(f"lock: {line}")))
-            structured = study.judge.engine is None or study.judge.engine.structured
-            maker = Maker(told, store, study.judge.sampling, structured)
+            structured = judge.engine is None or judge.engine.structured
+            maker = Maker(told, store, judge.sampling, structured)
         made = as_judged(item_rubrics, authored, items, study.rubrics, maker)
-    types: dict[str, set[str]] = {name: set() for name in item_rubrics}
-    for item in items:
-        types[item["rubric_id"]].add(item["type"])
-    shown = "descending" if study.rubrics.variant == "levels_reversed" else "ascending"
+    types = types_of(items)
     rubrics = {}
     for name, judged in made.items():
         origin: str = "induced" if study.rubrics.induce else "authored"
         if name not in authored:
             assert study.rubrics.derive  # or `rubrics_of` would have refused the item
             origin = study.rubrics.derive.origin
-        # Where the criteria come from a model answer, a good answer repeats its words; else only their author does.
-        echo = study.judge.echo or ("allowed" if origin in ("reference_answer", "key_elements") else "refused")
-        protocol = study.judge.as_protocol().model_copy(update={"echo": echo, "levels_shown": shown})
-        bundle = lock(judged.rubric, protocol, types[name], study.judge.evidence)
+        bundle = locked(study, study.judge, judged.rubric, origin, types[name])
         remarks = (*untyped(bundle, types[name]), *unexplained(bundle))
         rubrics[name] = Finished(judged, origin, bundle, remarks)
     return rubrics
+
+
+def types_of(items: Iterable[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Rubric → the types of its items; items: rows with rubric_id and type."""
+    types = defaultdict[str, set[str]](set)
+    for item in items:
+        types[item["rubric_id"]].add(item["type"])
+    return types
+
+
+def locked(study: Study, judge: Judge, rubric: Rubric, origin: str, item_types: Collection[str]) -> Bundle:
+    """The bundle of a study's rubric under a judge's protocol; origin: as table `rubrics` has it."""
+    shown = "descending" if study.rubrics.variant == "levels_reversed" else "ascending"
+    # Where the criteria come from a model answer, a good answer repeats its words; else only their author does.
+    echo = judge.lead.echo or ("allowed" if origin in ("reference_answer", "key_elements") else "refused")
+    protocol = judge.as_protocol().model_copy(update={"echo": echo, "levels_shown": shown})
+    return lock(rubric, protocol, item_types, judge.lead.evidence)
 
 
 # The rubrics of a study as it wants them judged: in the presentation it names, and with criteria induced anew.

@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.bundle import Rubric, unlocked
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
+from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study
-from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, JurorBundles, Rubrics
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.encoder import require_encoder
 from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
@@ -18,7 +19,7 @@ from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run
-from rubricflow.tasks.grading.lock.bundles import asks, finished
+from rubricflow.tasks.grading.lock.bundles import asks, finished, locked, types_of
 from rubricflow.tasks.grading.lock.lint import lint
 from rubricflow.tasks.grading.lock.people import refuse_off_scale, refuse_unfit, refuse_unknown_marks
 from rubricflow.tasks.grading.lock.rubric import authored, rubrics_of
@@ -62,19 +63,19 @@ def lock(
         replies = run.warehouse.replies if asks(study.rubrics) else ":memory:"
 
         def model_by(store: Replies) -> Backend:
-            return open_backend(study.judge, base, store, key_of)
+            return open_backend(study.judge.lead, base, store, key_of)
 
         rubric_rows, bundle_rows = [], []
-        for name, locked in finished(study, rubrics, authored_rubrics, item_rows, replies, model_by).items():
-            bundle = locked.bundle
-            rubric, warnings = locked.judged.rubric, lint(locked.judged.rubric)
+        for name, one in finished(study, rubrics, authored_rubrics, item_rows, replies, model_by).items():
+            bundle = one.bundle
+            rubric, warnings = one.judged.rubric, lint(one.judged.rubric)
             row = {
                 "rubric_id": rubric.rubric_id,
                 "title": rubric.title,
-                "origin": locked.origin,
+                "origin": one.origin,
                 "content": json.dumps(rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False),
-                "lint": [*warnings, *(remark.text for remark in locked.unexplained)],
-                "calls": list(locked.judged.calls),
+                "lint": [*warnings, *(remark.text for remark in one.unexplained)],
+                "calls": list(one.judged.calls),
             }
             rubric_rows.append(row)
             bundle_rows.append({"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()})
@@ -82,6 +83,26 @@ def lock(
 
     run.once("lock", make)
     return Locked(run.ref(Rubrics, "lock"), run.ref(Bundles, "lock"))
+
+
+@task(task_run_name=named("lock"))
+def lock_for_juror(run: Run, study: Study, judge: Judge, items: TableRef, rubrics: TableRef, stage: str) -> TableRef:
+    """Lock the rubrics of a run, as they are, under the protocol of a juror. stage: under which name that is written.
+
+    ContractError where the protocol cannot judge a rubric.
+    """
+
+    def make() -> dict[type[Row], Rows]:
+        types = types_of(run.read(items, ["rubric_id", "type"]).to_pylist())
+        rows = []
+        for row in run.read(rubrics, ["rubric_id", "origin", "content"]).to_pylist():
+            name, rubric = row["rubric_id"], Rubric.model_validate_json(row["content"])
+            bundle = locked(study, judge, rubric, row["origin"], types[name])
+            rows.append({"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()})
+        return {JurorBundles: rows}
+
+    run.once(stage, make)
+    return run.ref(JurorBundles, stage)
 
 
 @task(task_run_name=named("fit"))

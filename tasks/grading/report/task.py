@@ -18,6 +18,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.printed import markdown, show, show_sentences
+from rubricflow.tasks.core.display.quotes import NO_JUROR
 from rubricflow.tasks.core.display.reasons import needs_of
 from rubricflow.tasks.core.display.table import as_records
 from rubricflow.tasks.core.monitor.artifacts import announce, leave_table, leave_text
@@ -133,4 +134,5 @@ def viewed(run: Run) -> View:
 def _of_responses(tables: duckdb.DuckDBPyConnection, name: str, columns: str, responses: list[str]) -> pa.Table:
     """Columns of a table's rows about these responses."""
     query = f"SELECT {columns} FROM {name} WHERE list_contains($shown::VARCHAR[], response_id)"
+    query += f" AND {NO_JUROR}" if name == "judgments" else ""
     return tables.sql(query, params={"shown": responses}).to_arrow_table()

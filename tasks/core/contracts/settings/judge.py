@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -10,6 +11,7 @@ from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, backends_
 from rubricflow.tasks.core.contracts.bundle import JudgingRules, Protocol, Scale
 from rubricflow.tasks.core.contracts.protocols import (
     PROTOCOLS,
+    Combine,
     FinalScore,
     Option,
     ProtocolName,
@@ -98,15 +100,23 @@ class Truth(Frozen):
     """Another seed is another rater."""
 
 
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+
+
 class Judge(JudgingRules, Choice):
-    """Who judges and how. Relevance needs the sentence encoder; levels that are likeliest or expected need
-    `engine.logprobs`."""
+    """Who judges and how; or, with `jury`, who judge together. Relevance needs the sentence encoder; levels that are
+    likeliest or expected need `engine.logprobs`."""
 
     backend: Annotated[str, serves("judge")] = "embedded"
     """embedded: the small sentence encoder; replay: recorded replies; vllm: a language model in this process; openai:
     one behind an OpenAI-compatible server; hosted: one of a provider; simulated: a made-up rater that knows the truth;
-    trained: a bottleneck grader."""
-    protocol: ProtocolName = Field(default_factory=lambda others: _usual_protocol(others.get("backend", "")))
+    trained: a bottleneck grader; jury: the judges that `jury` names, which alone says so, too."""
+    jury: dict[Name, Judge] = {}
+    """Jurors by name, two or more: each a judge as any other, with its own replies and costs. What they say is combined
+    into one more rater's decisions and scores, under the first juror's protocol."""
+    combine: Combine = "choose"
+    """How jurors' decisions and scores become one, see `COMBINE`."""
+    protocol: ProtocolName = Field(default_factory=lambda others: _usual_protocol(others))
     """See `Protocol.name`. Where not given: checked_score for judges that read prose, rulers for the others."""
     repair_engine: Engine | None = None
     """With vllm or openai: the model that mends replies; the same one where not given."""
@@ -139,8 +149,51 @@ class Judge(JudgingRules, Choice):
     """An earlier run by the same judge: its decisions on criteria, questions and responses that have not changed since
     stand, and only the others are asked for."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _names_its_backend(cls, given: Any) -> Any:
+        """Jurors alone say that it is a jury."""
+        is_jury = isinstance(given, dict) and given.get("jury") and "backend" not in given
+        return {**given, "backend": "jury"} if is_jury else given
+
+    @model_validator(mode="after")
+    def _is_jury(self) -> Judge:
+        if self.backend != "jury":
+            if self.jury or self.combine != "choose":
+                raise ValueError("'jury' and 'combine' belong to backend: jury, which needs no other")
+            return self
+        if len(self.jury) < 2:
+            raise ValueError("a jury has two jurors or more")
+        said = self.model_fields_set - {"backend", "jury", "combine"}
+        if idle := sorted(name for name in said if getattr(self, name) != self._usual(name)):
+            raise ValueError(f"{', '.join(idle)}: say this of each juror; a jury judges by what its jurors say")
+        for name, juror in self.jury.items():
+            if juror.jury:
+                raise ValueError(f"juror '{name}' is a jury itself; name its jurors here")
+            if bool(juror.consistency_memory) != bool(self.lead.consistency_memory):
+                raise ValueError("consistency_memory: of every juror or of none; with it whole questions are judged")
+        if len(set(map(Judge.model_dump_json, self.jury.values()))) < len(self.jury):
+            raise ValueError("two jurors with the same settings are one and would agree with themselves")
+        return self
+
+    def _usual(self, name: str) -> Any:
+        """What a setting is where nobody says it."""
+        return self.lead.protocol if name == "protocol" else type(self).model_fields[name].default
+
+    @property
+    def jurors(self) -> dict[str, Judge]:
+        """Who is asked: name → judge, with the empty name where there is one judge alone."""
+        return self.jury or {"": self}
+
+    @property
+    def lead(self) -> Judge:
+        """Whose protocol the bundle carries: the first juror's, or its own."""
+        return next(iter(self.jurors.values()))
+
     @model_validator(mode="after")
     def _is_complete(self) -> Judge:
+        if self.jury:
+            return self
         registered = PROTOCOLS[self.protocol]
         if self.foreign and not (self.backend == "replay" and registered.reads_foreign):
             able = protocols_where(lambda protocol: protocol.reads_foreign)
@@ -188,6 +241,11 @@ class Judge(JudgingRules, Choice):
 
     def as_protocol(self) -> Protocol:
         """The protocol as the bundle carries it."""
+        if self.jury:
+            lead = self.lead.as_protocol()
+            told: tuple[Signal, ...] = (*lead.signals, "disagreement")
+            told += ("jurors",) if self.combine in ("choose", "columns") else ()
+            return lead.model_copy(update={"signals": told, "jurors": tuple(self.jury), "combine": self.combine})
         registered = PROTOCOLS[self.protocol]
         asks_whole = "criteria_per_call" in registered.options and registered.criteria_per_call is None
         kept = {name: getattr(self, name) for name in JudgingRules.model_fields}
@@ -202,12 +260,12 @@ class Judge(JudgingRules, Choice):
         )
 
 
-def _usual_protocol(backend: str) -> ProtocolName:
+def _usual_protocol(others: Mapping[str, Any]) -> ProtocolName:
     """What a judge is asked by where a study names nothing. A sentence encoder has no use for a scoring guide."""
+    if jury := others.get("jury"):
+        return next(iter(jury.values())).protocol
+    backend = others.get("backend", "")
     return "checked_score" if backend in BACKENDS and BACKENDS[backend].reads_prose else "rulers"
-
-
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
 class Doubt(Frozen):

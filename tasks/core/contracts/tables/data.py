@@ -51,6 +51,7 @@ RATER_KINDS: Mapping[str, str] = {
     "replayed": "a machine whose work was recorded elsewhere",
     "simulated": "a made-up rater, for studies of methods",
     "trained": "a trained grader",
+    "jury": "several machines that judge together",
     "adjudication": "what people settled on",
 }
 UNSCORED_REASONS: Mapping[str, str] = {
@@ -62,6 +63,7 @@ UNSCORED_REASONS: Mapping[str, str] = {
     "invalid_reply": "the reply breaks the contract",
     "off_scale": "a score outside the judge's scale",
     "criterion_missing": "no verdict on a criterion",
+    "jurors_missing": "fewer than half of the jurors gave a score",
     "criterion_unscored": "needs a criterion that is unscored",
     "trait_unscored": "needs a trait that is unscored",
     "traits_only": "only traits were scored",

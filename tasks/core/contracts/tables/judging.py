@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
+from rubricflow.tasks.core.contracts.protocols import COMBINE
 from rubricflow.tasks.core.contracts.schema import (
     VOLATILE,
     Frozen,
@@ -212,6 +213,30 @@ class Prices(Row, table="prices", key=("model", "in_batch", "above")):
     """Who says so: the study, or the kept table by name, version and entry."""
     as_of: str | None
     """The day of that table's newest price, or of the study's; null where it does not say."""
+
+
+class JuryRules(Row, table="jury_rules", key=("scope", "rule")):
+    """One way to make one score of the jurors' scores, and what labels of the calibration split say of it."""
+
+    scope: str
+    """The item that it was tried for, or 'pooled'."""
+    rule: Annotated[str, COMBINE]
+    """The way."""
+    n: Natural
+    """Labelled responses that all jurors scored."""
+    agreement: float | None
+    """Correlation with people's scores, within items where several are pooled; what was fitted to labels had not seen
+    those that it is measured on. Null without labels that differ."""
+    ahead: float | None
+    """How far that is ahead of the single juror that agrees best; negative where behind."""
+    ahead_se: float | None
+    """Standard error of the difference, over authors."""
+    weights: dict[str, float]
+    """Juror → its share of the score; empty where there are no weights."""
+    chosen: bool
+    """Whether scores are made so."""
+    reason: str
+    """Why it was chosen; empty where it was not."""
 
 
 class ShardInputs(Row, table="shard_inputs", key=("response_id",)):

@@ -46,6 +46,10 @@ class Bundles(Row, table="bundles", key=("rubric_id",)):
     """The bundle's canonical JSON."""
 
 
+class JurorBundles(Bundles, table="juror_bundles", key=("rubric_id",)):
+    """A rubric locked as one juror of a jury is asked."""
+
+
 Source = Literal["annotator", "fallback", "vote", "authored"]
 SOURCES: Mapping[str, str] = {
     "annotator": "the annotator",

@@ -1,0 +1,75 @@
+"""Judging as the settings of a judge say it: by one alone, or by every juror of a jury, and then by all together."""
+
+from __future__ import annotations
+
+from rubricflow.flows.checks import grader_of
+from rubricflow.flows.plan import Plan
+from rubricflow.flows.stage import staged
+from rubricflow.tasks.core.contracts.schema import TableRef
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.llm.mailbox import asking_together
+from rubricflow.tasks.grading.ingest.task import Ingested
+from rubricflow.tasks.grading.judge.task import JudgedTables, judge
+from rubricflow.tasks.grading.jury.task import Juror, combine
+from rubricflow.tasks.grading.lock.task import Locked, lock_for_juror
+
+
+def judged_by(
+    job: Plan, plan: Judge, data: Ingested, locked: Locked, responses: TableRef, stage: str = "judge"
+) -> tuple[JudgedTables, list[TableRef]]:
+    """What a judge, alone or as a jury, makes of responses, as one rater's tables under the name `stage`; and all else
+    that was written for it. Finished stages are passed over; what all jurors can be asked is asked together.
+
+    responses: those judged; the bundles of a jury are those of the run, its jurors are asked under their own.
+    """
+    if not plan.jury:
+        return _alone(job, plan, data, locked.bundles, responses, stage), []
+    stage_of: dict[str, str] = {}
+    """How a juror is asked → the stage of its bundles."""
+    jurors: dict[str, Juror] = {}
+    with asking_together() as piece:
+        for name, juror in plan.jury.items():
+            kind = f"{juror.as_protocol().model_dump_json()} {juror.echo} {juror.evidence}"
+            of_lock = stage_of.setdefault(kind, f"{stage}-{name}-lock")
+            bundles = staged(
+                job.run,
+                lock_for_juror,
+                study=job.study,
+                judge=juror,
+                items=data.items,
+                rubrics=locked.rubrics,
+                stage=of_lock,
+            )
+            with piece():
+                own = _alone(job, juror, data, bundles, responses, f"{stage}-{name}")
+                jurors[name] = Juror(bundles, own.judgments, own.gradings, own.attempts)
+    together = staged(
+        job.run,
+        combine,
+        plan=plan,
+        responses=responses,
+        bundles=locked.bundles,
+        items=data.items,
+        people=data.gradings,
+        jurors=jurors,
+        target=job.study.evaluation.target,
+        stage=stage,
+    )
+    return JudgedTables(*together), [table for juror in jurors.values() for table in juror]
+
+
+def _alone(job: Plan, plan: Judge, data: Ingested, bundles: TableRef, responses: TableRef, stage: str) -> JudgedTables:
+    return staged(
+        job.run,
+        judge,
+        plan=plan,
+        base=job.base,
+        items=data.items,
+        responses=responses,
+        bundles=bundles,
+        people=(data.gradings, data.judgments),
+        grader=grader_of(plan, job.base),
+        target=job.study.evaluation.target,
+        stage=stage,
+        placement=job.study.run,
+    )
