@@ -3,6 +3,7 @@ words. Values only."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -181,6 +182,23 @@ class Board:
                 }
             )
         return ballots
+
+    @cached_property
+    def alike(self) -> dict[str, tuple[QueuedCase, ...]]:
+        """Response → the others that are one decision with it: the same words to the same question or, on one scale,
+        nothing at all. What could not be read has no score, and is no empty answer."""
+        groups = defaultdict[tuple[str, ...], list[QueuedCase]](list)
+        for case in self.cases:
+            predicted, words = self.predictions.get(case.response_id), case.text.strip()
+            is_read = bool(words) or (predicted is not None and predicted.score is not None)
+            if case.subject_kind == "score" and not case.marked and is_read:
+                scale = score_texts(self.scales[case.rubric_id])
+                groups[(case.item_id, words) if words else ("", *scale)].append(case)
+        return {
+            case.response_id: tuple(other for other in group if other is not case)
+            for group in groups.values()
+            for case in group
+        }
 
     def shares(self, case: QueuedCase) -> list[float] | None:
         """s̃ in the order of the grader's concepts; None where there is no grader or no estimate."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
+from uuid import UUID, uuid5
 
 from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.people.review.board import Board, QueuedCase
@@ -196,6 +197,39 @@ class Reviews:
                 return case
         raise NotAllowed(404, "this case is not on the board")
 
+    def alike(self, case: QueuedCase) -> list[QueuedCase]:
+        """The cases that a submission of this one decides, too: those that say the same, and of which nobody has said
+        anything yet."""
+        others = self.board.alike.get(case.response_id, ())
+        return [other for other in others if not self.state(other).reviewers]
+
+    def copies(self, case: QueuedCase, submission: Act) -> list[Act]:
+        """A reviewer's votes and note on a case, submitted, for the cases that are alike; levels only of the same
+        question. Their ids follow from the submission's."""
+        part, copies = self.part(case, submission.rater_id), list[Act]()
+        notes = [note for note in self.state(case).notes if note.rater_id == submission.rater_id]
+        for other in self.alike(case):
+            digests = {ballot["criterion_id"]: ballot["digest"] for ballot in self.ballots(other)}
+            levels = other.item_id == case.item_id
+            votes = [vote for criterion, vote in part.votes.items() if criterion is None or levels]
+            for act in (*votes, *notes[-1:], submission):
+                given = {one.name: getattr(act, one.name) for one in fields(Act)}
+                given |= {"response_id": other.response_id, "act_id": copy_id(submission.act_id, other, act)}
+                if act.kind != "submit":
+                    given["digest"] = digests[act.criterion_id]
+                copies.append(Act(**given))
+        return copies
+
+    def undone_copies(self, case: QueuedCase, undo: Act) -> list[Act]:
+        """Where an undo takes a submission back: the same for what was submitted with it and still stands."""
+        undos = list[Act]()
+        for other in self.board.alike.get(case.response_id, ()):
+            for act in self.live(other.response_id):
+                if act.act_id == copy_id(str(undo.undoes), other, act):
+                    name = copy_id(undo.act_id, other, act)
+                    undos.append(replace(undo, act_id=name, response_id=other.response_id, undoes=act.act_id))
+        return undos[::-1]  # the submission before its votes
+
     def check(self, case: QueuedCase, act: Act) -> None:
         """NotAllowed for an act on a case that must not be stored."""
         part = self.part(case, act.rater_id)
@@ -237,6 +271,11 @@ class Reviews:
                 raise NotAllowed(409, "there is nothing to adjudicate")
             if not (act.comment or "").strip():
                 raise NotAllowed(422, "a comment must say how it was settled")
+
+
+def copy_id(of: str, case: QueuedCase, act: Act) -> str:
+    """The id of what an act comes to on another case: always the same, so that it is stored once."""
+    return str(uuid5(UUID(of), "\n".join([case.response_id, act.kind, act.criterion_id or ""])))
 
 
 def informed(acts: Iterable[Stored]) -> set[tuple[str, str]]:

@@ -115,7 +115,12 @@ class ReviewService:
             self._reviews.check(case, act)
             if act.kind == "vote":
                 act = replace(act, blind=self._reviews.is_blind(case, act.rater_id))
-            stored = self._ledger.add(act)
+            also = list[Act]()
+            if act.kind == "submit":
+                also = self._reviews.copies(case, act)
+            elif act.kind == "undo":
+                also = self._reviews.undone_copies(case, act)
+            *_, stored = self._ledger.add_all([*also, act])
             self._catch_up()  # with what others stored a moment before
             return stored
 
@@ -219,6 +224,7 @@ def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool
         "sees_people": sees.people,
         "second": reviews.is_second(case, rater),
         "submission": part.submission.act_id if part.submission else None,
+        "alike": [other.response_id for other in reviews.alike(case)],
         "pieces": _pieces(case.text, machine),
         "asked": [_ballot(ballot, case, part, machine) for ballot in reviews.ballots(case)],
         "notes": [{"act_id": note.act_id, "rater": note.rater_id, "text": note.comment} for note in notes],

@@ -61,12 +61,13 @@ def waiting_scores(run: Run) -> list[Record]:
 
 
 def score_queue(predictions: pa.Table, rules: Rules) -> list[Record]:
-    """The responses with a score that was routed to review (rows of table `predictions`), those without a risk first,
-    then the riskiest; a response of several raters comes once, for its riskiest score. rules: of release, by scope."""
+    """The responses with a score that was routed to review (rows of table `predictions`), the riskiest first, then
+    those without a risk, as empty answers are; a response of several raters comes once, for its riskiest score. rules:
+    of release, by scope."""
     routed = predictions.filter(pc.equal(predictions["route"], "review"))
     columns = ["response_id", "item_id", "risk", "route_reason", "unscored_reason"]
     cases = routed.select(columns).to_pylist()
-    cases.sort(key=lambda case: (case["risk"] is not None, -(case["risk"] or 0), case["response_id"]))
+    cases.sort(key=lambda case: (case["risk"] is None, -(case["risk"] or 0), case["response_id"]))
     queue: dict[str, Record] = {}
     for case in cases:
         why, risk, name = say.sentence(why_waits(case, rules)), case["risk"], case["response_id"]

@@ -39,5 +39,8 @@ let said;
 export function say(text) {                        // emptied first, so that the same words are read out again
   clearTimeout(said);
   $("say").textContent = "";
-  said = setTimeout(() => $("say").textContent = visible(text), 40);
+  said = setTimeout(() => {
+    $("say").textContent = visible(text);
+    said = setTimeout(() => $("say").textContent = "", 6000);
+  }, 40);
 }

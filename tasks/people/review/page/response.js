@@ -43,8 +43,8 @@ function piece(one, toCriterion) {
   const of = one.of.map(id => page.view.asked.findIndex(other => other.criterion_id === id)).filter(i => i >= 0);
   const follow = event => { event.preventDefault(); toCriterion(of[0]); };
   return el("a", { class: "evidence", href: `#c${of[0]}`, tabindex: one.starts.length ? 0 : -1, "data-c": of.join(" "),
-    "aria-label": `${one.text} (evidence for ${one.of.join(", ")})`, onclick: follow },
-  one.text, one.ends.length > 0 && el("sub", { "aria-hidden": "true" }, one.ends.map(id => el("bdi", {}, id))));
+    title: `evidence for ${one.of.join(", ")}`, onclick: follow },
+  one.text, one.ends.length > 0 && el("sub", {}, one.ends.map(id => el("bdi", {}, id))));
 }
 
 function drawPanel() {

@@ -313,6 +313,7 @@ function submit() {
     return say("Say in the comment why it cannot be judged.");
   }
   send("submit");
+  for (const row of page.list.cases) row.submitted ||= view.alike.includes(row.response_id);
   if (!view.second) return onward();
   draw();                                          // a second rating stays, so that both can be compared
   $("outcome").focus({ preventScroll: true });
@@ -403,12 +404,12 @@ const ANYTIME = { n: () => step(1), p: () => step(-1), a: toggleList, "?": () =>
 const KEYS = {
   j: () => focusOn(Math.min(page.crit + 1, page.view.asked.length - 1)),
   k: () => focusOn(Math.max(page.crit - 1, 0)),
-  u: undo, s: submit, x: () => { if (page.view.asked[page.crit].needed) cast(CANNOT); },
-  t: () => { if (isScored()) take(); },
-  w: () => $("studentNote")?.focus(),
-  c: () => { if (!isClosed(mine()) || canSettle(page.view.asked[page.crit], mine())) comment(page.crit); },
+  u: undo, s: submit, x: () => page.view.asked[page.crit].needed ? cast(CANNOT) : say("Only the score can be left unjudged."),
+  t: () => isScored() ? take() : say("There is no score to take over."),
+  w: () => $("studentNote") ? $("studentNote").focus() : say("Notes go with scores alone."),
+  c: () => !isClosed(mine()) || canSettle(page.view.asked[page.crit], mine()) ? comment(page.crit) : sayClosed(),
   g: () => {
-    if (!$("panel")) return;
+    if (!$("panel")) return say("This study has no grader.");
     $("panel").open = true;
     ($("slider-0") ?? $("panel").firstChild).focus();
   },
@@ -423,7 +424,14 @@ function meant(event) {                            // what a key does here
   if (ANYTIME[event.key] || !page.view) return ANYTIME[event.key];
   const option = page.view.asked[page.crit].options.find(one => one.key === event.key);
   const votes = option && !event.target.matches("[type=range]") && (() => cast(option.value));
-  return KEYS[event.key] ?? votes;
+  const isText = event.target.matches(".entry input") && /^[\d.,−-]$/.test(event.key);  // the box's own
+  const isUnknown = event.key.length === 1 && event.key !== " " && !isText;
+  return KEYS[event.key] ?? (votes || isUnknown && (() => say(noKey(event.key))));
+}
+
+function noKey(key) {
+  const one = page.view.asked[page.crit], scale = one.options.map(option => option.value);
+  return /\d/.test(key) ? `${called(one)} has no level ${key}, only ${scale.join(", ")}.` : `${key} is no key here; ? lists all.`;
 }
 
 document.addEventListener("keydown", event => {

@@ -168,7 +168,13 @@ function ending(state, on) {
       el("div", { class: "acts" }, button("plain", "Next case", "n", on.onward), undo)];
   }
   return el("div", { class: "acts" }, button("go", "Submit", "s", on.submit, "submit"), undo,
-    el("span", { class: "mute", id: "todo" }, todo(state)));
+    el("span", { class: "mute", id: "todo" }, todo(state)), alike());
+}
+
+function alike() {
+  const names = page.view.alike, shown = names.slice(0, 6), rest = names.length - shown.length;
+  return names.length > 0 && el("p", { class: "mute" }, page.view.pieces.length ? "Decides the same words, too, in " : "Decides these empty answers, too: ",
+    shown.map((name, i) => [i ? ", " : "", el("bdi", {}, name)]), rest > 0 && ` and ${rest} more`);
 }
 
 function outcome(state) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -311,10 +311,11 @@ def test_what_another_process_stores_in_between_is_seen(ledger_path: Path) -> No
     class Raced(Ledger):
         """Where somebody else's act comes first every time."""
 
-        def add(self, act: Act) -> Stored:
+        def add_all(self, acts: Iterable[Act]) -> list[Stored]:
+            acts = list(acts)
             with Ledger(ledger_path) as other:
-                other.add(replace(act, act_id=next(IDS), rater_id="Bo"))
-            return super().add(act)
+                other.add_all(replace(act, act_id=next(IDS), rater_id="Bo") for act in acts)
+            return super().add_all(acts)
 
     board = scene()
     ballot = board.ballots(board.cases[0])[0]

@@ -22,7 +22,7 @@ STUDENTS = {"R-1": ("Mia", "q1"), "R-2": ("<b>Tom</b>", "q2"), "R-3": ("Zoë", "
 def board() -> Board:
     """Three answers to two questions; the first has a quote that holds, one that does not, and a criterion without."""
     cases = tuple(
-        replace(case(name, "Risk above 20%", HOSTILE if name == "R-2" else PLAIN), subject_kind="score",
+        replace(case(name, "Risk above 20%", {"R-2": HOSTILE, "R-3": f"{PLAIN} So it shrinks."}.get(name, PLAIN)), subject_kind="score",
                 student=student, item_id=question)
         for name, (student, question) in STUDENTS.items()
     )  # fmt: skip

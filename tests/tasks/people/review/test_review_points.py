@@ -42,7 +42,7 @@ def board(scale: Scale) -> Board:
     """One answer that waits for a score."""
     one = replace(case("R-1", "Risk above 20%"), subject_kind="score")
     machine = PredictedScore(scale.min, scale.min, scale.min, scale.max, 0.45, None)
-    return replace(scene((one, replace(one, response_id="R-2"))), scales={"r": scale}, machine={},
+    return replace(scene((one, replace(one, response_id="R-2", text="Salt."))), scales={"r": scale}, machine={},
                    predictions={"R-1": machine, "R-2": machine}, grader=None, criteria={"r": CRITERIA})  # fmt: skip
 
 

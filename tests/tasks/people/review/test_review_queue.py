@@ -175,9 +175,9 @@ def test_scores_are_asked_about_by_risk():
     for name in ("item_id", "unscored_reason"):
         table = table.append_column(name, pa.array(["x"] * len(rows)))
     found = score_queue(table, rules)
-    assert [row["response_id"] for row in found] == ["r3", "r4", "r6", "r5", "r2"]
-    assert found[0]["why"] == ROUTE_REASONS["uncalibrated"].capitalize()
-    assert found[3]["why"] == "Points given on too few words of the answer; estimated risk 70%"
+    assert [row["response_id"] for row in found] == ["r6", "r5", "r2", "r3", "r4"]
+    assert found[3]["why"] == ROUTE_REASONS["uncalibrated"].capitalize()
+    assert found[1]["why"] == "Points given on too few words of the answer; estimated risk 70%"
     assert score_queue(table.slice(1, 1), rules)[0]["why"].endswith("risk 20%, limit 10%")
     assert score_queue(table.slice(0, 1), rules) == []
 
