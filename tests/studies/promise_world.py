@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,15 @@ class World:
 
 def drawn(world: World, n: int, rng: np.random.Generator) -> tuple[LabelledRows, Floats]:
     """(n responses to each item, pooled, with true marks in steps); those of new authors in every draw."""
+    (labels,), truth = drawn_by_judges(world, (world.noise,), 0.0, n, rng)
+    return labels, truth
+
+
+def drawn_by_judges(
+    world: World, noises: Sequence[float], in_common: float, n: int, rng: np.random.Generator
+) -> tuple[list[LabelledRows], Floats]:
+    """(the same responses as each of several judges sees them, true marks). noises: the error of each, in place of the
+    world's; in_common: share of the variance of their errors that they have in common."""
     item = np.repeat(np.arange(len(ITEMS)), n)
     size = len(item)
     author = rng.permutation(size) // ANSWERS if world.clustered else np.arange(size)
@@ -50,25 +60,30 @@ def drawn(world: World, n: int, rng: np.random.Generator) -> tuple[LabelledRows,
     skill, error = np.sqrt(alike) * shared + np.sqrt(1 - alike) * own
     truth = TOP * norm.cdf(0.3 + skill)
     unsure = rng.uniform(0.1, 1.9, size)
-    raw = np.clip(truth + world.noise * np.array(HARDER)[item] * unsure * error, 0, TOP) / TOP
     marks = np.clip(np.floor(truth[:, None] + rng.normal(0, PERSON, (size, world.raters)) + 0.5), 0, TOP)
     told = rng.uniform(0.1, 1.9, size) if world.blind else unsure
-    labels = LabelledRows(
-        names=("score", "uncertainty"),
-        left_out=(),
-        items=ITEMS,
-        scales=(SCALE,) * len(ITEMS),
-        low=0.0,
-        high=1.0,
-        item=item,
-        raw=raw,
-        human=marks.mean(axis=1) / TOP,
-        matrix=np.column_stack([raw, told]),
-        weight=np.full(size, float(world.raters)),
-        cluster=np.char.add("author ", author.astype(str)),
-        weak=np.zeros(size, dtype=np.bool_),
-    )
-    return labels, truth
+    seen = []
+    for noise in noises:
+        alone = rng.normal(size=size) if len(noises) > 1 else error
+        mixed = np.sqrt(in_common) * error + np.sqrt(1 - in_common) * alone
+        raw = np.clip(truth + noise * np.array(HARDER)[item] * unsure * mixed, 0, TOP) / TOP
+        labels = LabelledRows(
+            names=("score", "uncertainty"),
+            left_out=(),
+            items=ITEMS,
+            scales=(SCALE,) * len(ITEMS),
+            low=0.0,
+            high=1.0,
+            item=item,
+            raw=raw,
+            human=marks.mean(axis=1) / TOP,
+            matrix=np.column_stack([raw, told]),
+            weight=np.full(size, float(world.raters)),
+            cluster=np.char.add("author ", author.astype(str)),
+            weak=np.zeros(size, dtype=np.bool_),
+        )
+        seen.append(labels)
+    return seen, truth
 
 
 def wrongness(level: Floats, truth: Floats, raters: int, tolerance: float) -> Floats:

@@ -157,10 +157,10 @@ def promise(
     thresholds = np.unique(rising)
     released = np.searchsorted(rising, thresholds, side="right")
     worth = effective(released, squared_sizes(clusters[order])[released - 1], likeness(bad, clusters))
-    allowed = _allowed(released, worth, target, 1 - confidence)
+    allowed = tolerated(released, worth, target, 1 - confidence)
     if constant is not None:
         by_constants = np.cumsum(np.asarray(constant, dtype=np.float64)[order])[released - 1] / released
-        allowed = np.minimum(allowed, _allowed(released, worth, by_constants, unlikely))
+        allowed = np.minimum(allowed, tolerated(released, worth, by_constants, unlikely))
     # Where one more wrong score may be tolerated than at any threshold below, and the largest of all.
     path = np.flatnonzero(allowed >= 0)
     rises = np.diff(np.maximum.accumulate(allowed[path]), prepend=-1) > 0
@@ -179,7 +179,7 @@ def promise(
     return Promise(float(thresholds[last]), went, wrong_ones, independent, upper)
 
 
-def _allowed(released: Ints, worth: Floats, target: float | Floats, level: float) -> Ints:
+def tolerated(released: Ints, worth: Floats, target: float | Floats, level: float) -> Ints:
     """Most wrong scores that pass the test, (m,), by bisection; -1 where not even none does."""
     passes, fails = np.full(len(released), -1), released.copy()
     while (fails - passes > 1).any():

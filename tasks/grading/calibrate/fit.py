@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.settings.study import Release, Study
+from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
@@ -18,7 +19,7 @@ from rubricflow.tasks.grading.calibrate.calibration import POOLED, FoldFit, Scal
 from rubricflow.tasks.grading.calibrate.choose import FEWEST, decide
 from rubricflow.tasks.grading.calibrate.features import LONE
 from rubricflow.tasks.grading.calibrate.methods import CrossFitted, inputs
-from rubricflow.tasks.grading.calibrate.release import Scope, release_rules
+from rubricflow.tasks.grading.calibrate.release import Scope, may_go, release_rules, seen_levels
 from rubricflow.tasks.grading.calibrate.rows import Collected, Item, LabelledRows, RiskRows, collect
 from rubricflow.tasks.grading.calibrate.spread import (
     ErrorModel,
@@ -36,11 +37,12 @@ from rubricflow.tasks.grading.calibrate.spread import (
 
 
 class FittedItems(NamedTuple):
-    """mappings: item → its mapping; candidates, release_rules: rows of the tables of these names."""
+    """mappings: item → its mapping; candidates, release_rules, label_risks: rows of the tables of these names."""
 
     mappings: dict[str, ScaleMapping]
     candidates: list[dict[str, object]]
     release_rules: list[dict[str, object]]
+    label_risks: list[dict[str, object]]
 
 
 def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str | None = None) -> FittedItems:
@@ -60,10 +62,10 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str |
             collected.append((of_item, item.bundle.bundle_id))
     if pool:
         collected.append((collect(pool, pooled=True), None))
-    decisions = [decide(labels, study.calibration, chosen) for (labels, chosen), _ in collected]
+    decisions = [decide(labels, study.calibration, chosen) for (labels, chosen, _), _ in collected]
     outcomes = [
         decision.tried and outcome(labels, decision.tried, decision.fold, study.release)
-        for ((labels, _), _), decision in zip(collected, decisions, strict=True)
+        for ((labels, *_), _), decision in zip(collected, decisions, strict=True)
     ]
     rows = pd.concat([item.rows.select(["item_id", "split", "target"]).to_pandas() for item in items])
     marked = Counter(rows.loc[rows["split"].isin(CALIBRATES) & rows["target"].notna(), "item_id"])
@@ -71,7 +73,8 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str |
     scopes = [Scope(one.drawn, found and found[1]) for (one, _), found in zip(collected, outcomes, strict=True)]
     rules = release_rules(scopes, study.release, marked)
     mappings, candidates = dict[str, ScaleMapping](), list[dict[str, object]]()
-    for ((labels, chosen), bundle_id), decision, found in zip(collected, decisions, outcomes, strict=True):
+    label_risks = list[dict[str, object]]()
+    for ((labels, chosen, responses), bundle_id), decision, found in zip(collected, decisions, outcomes, strict=True):
         scope = labels.items[0] if bundle_id else POOLED
         folds = []
         if decision.tried and found and not crossed.isdisjoint(labels.items):
@@ -103,7 +106,29 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str |
         mappings |= dict.fromkeys(labels.items, calibration)
         for trial in decision.candidates:
             candidates.append(trial.row(scope, len(labels), decision.folds, trial.method == decision.method))
-    return FittedItems(mappings, candidates, rules.promises)
+        if found:
+            refused = {item: rules.items[item].refused for item in labels.items}
+            label_risks += _label_risks(labels, found[1], responses, rater_id, refused)
+    return FittedItems(mappings, candidates, rules.promises, label_risks)
+
+
+def _label_risks(
+    labels: LabelledRows, outcome: RiskRows, responses: list[str], rater_id: str, refused: Mapping[str, Refusal | None]
+) -> Iterator[dict[str, object]]:
+    columns = {
+        "response_id": responses,
+        "item_id": labels.item_id.tolist(),
+        "cluster": labels.cluster.tolist(),
+        "human": labels.steps(labels.human).tolist(),
+        "level": outcome.level.tolist(),
+        "top": labels.top.astype(np.int64).tolist(),
+        "risk": outcome.risk.tolist(),
+        "wrong": outcome.wrong.tolist(),
+        "open": may_go(labels, outcome, seen_levels(labels)).tolist(),
+    }
+    for row in zip(*columns.values(), strict=True):
+        values = dict(zip(columns, row, strict=True))
+        yield values | {"rater_id": rater_id, "refused": refused[str(values["item_id"])]}
 
 
 # What cross-fitted scores of labelled rows are worth: residuals, the risk of each, and whether it was wrong.

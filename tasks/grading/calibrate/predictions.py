@@ -13,7 +13,12 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.study import Calibration
-from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Predictions
+from rubricflow.tasks.core.contracts.tables.calibration import (
+    Calibrations,
+    Predictions,
+    StepCalibrations,
+    StepPredictions,
+)
 from rubricflow.tasks.core.llm.encoder import HiddenStates, minilm
 from rubricflow.tasks.core.store.ordered import in_order
 from rubricflow.tasks.core.store.warehouse import Run
@@ -31,7 +36,7 @@ TEXT_ROWS = 2_000
 
 
 class PredictionAssignment(NamedTuple):
-    """What predictions are made of; the same for every pack of a run."""
+    """What predictions are made of; the same for every pack of a stage."""
 
     run: Run
     plan: Calibration
@@ -40,6 +45,15 @@ class PredictionAssignment(NamedTuple):
     gradings: TableRef
     """Those of one machine rater."""
     bundles: TableRef
+    stage: str = STAGE
+    """Under which name the tables are written."""
+    fitted: str = STAGE
+    """Under which name the mappings were."""
+
+    @property
+    def table(self) -> type[Predictions]:
+        """As what the predictions are written: those of a step of a cascade are not the run's."""
+        return Predictions if self.stage == STAGE else StepPredictions
 
     def bundle_of(self) -> dict[str, Bundle]:
         """Item → its bundle."""
@@ -86,7 +100,8 @@ class Predictor:
     def __init__(self, assignment: PredictionAssignment, bundle_of: Mapping[str, Bundle], texts: Texts) -> None:
         """StoreError where nothing is fitted yet."""
         self._assignment, self.bundles, self._texts = assignment, bundle_of, texts
-        contents = assignment.run.shard(Calibrations, STAGE, FITTED)["content"].to_pylist()
+        table = Calibrations if assignment.fitted == STAGE else StepCalibrations
+        contents = assignment.run.shard(table, assignment.fitted, FITTED)["content"].to_pylist()
         mappings = [read_calibration(content) for content in contents]
         self.mappings = {item: mapping for mapping in mappings for item in mapping.rules}
 
@@ -104,7 +119,8 @@ class Predictor:
     def write(self, pack: GradingPack) -> None:
         """Predict a pack and write it as the shard of its name."""
         run, gradings = self._assignment.run, self._assignment.gradings
-        run.commit(STAGE, pack.name, {Predictions: self.predicted(gradings_of(run, gradings, pack))})
+        rows = self.predicted(gradings_of(run, gradings, pack))
+        run.commit(self._assignment.stage, pack.name, {self._assignment.table: rows})
 
     def predicted(self, gradings: pa.Table) -> pa.Table:
         """Predictions for all gradings of some responses, columns GRADING; where texts are read, some at a time."""

@@ -203,9 +203,9 @@ def release_candidates(scope: Scope, levels: Levels, tolerance: float) -> dict[s
         labels = labels.take(np.zeros(len(labels), dtype=np.bool_))
         outcome = RiskRows(*np.empty((3, 0)), *np.empty((2, 0), dtype=np.bool_))
     human, found = labels.steps(labels.human), dict[str, ReleaseCandidates]()
+    is_open = may_go(labels, outcome, levels)
     for index, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
-        rows = (labels.item == index) & ~outcome.clipped & ~labels.weak
-        rows[rows] = np.isin(snap(scale.min + scale.step * outcome.level[rows], scale.bounds), levels[item])
+        rows = (labels.item == index) & is_open
         missed = missed_by_constant(human[rows], scale.levels - 1, tolerance)
         found[item] = ReleaseCandidates(
             risk=outcome.risk[rows],
@@ -217,6 +217,15 @@ def release_candidates(scope: Scope, levels: Levels, tolerance: float) -> dict[s
             exact=(labels.levels(labels.human) == outcome.level)[rows],
         )
     return found
+
+
+def may_go(labels: LabelledRows, outcome: RiskRows, levels: Levels) -> Bools:
+    """Whether nothing but its risk keeps each labelled row's score from being released, (n,)."""
+    rows = ~outcome.clipped & ~labels.weak
+    for index, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
+        own = rows & (labels.item == index)
+        rows[own] = np.isin(snap(scale.min + scale.step * outcome.level[own], scale.bounds), levels[item])
+    return rows
 
 
 def _keeps(missed: Bools, release: Release) -> bool:

@@ -232,10 +232,12 @@ class RiskRows(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """drawn: labels that stand for other responses, of the calibration split; chosen: those that teach and no more."""
+    """drawn: labels that stand for other responses, of the calibration split, and the ids of these; chosen: those that
+    teach and no more."""
 
     drawn: LabelledRows
     chosen: LabelledRows
+    responses: list[str]
 
 
 def labelled(item: Item) -> Item:
@@ -280,7 +282,9 @@ def collect(items: Sequence[Item], pooled: bool) -> Collected:
         blocks=stacked_blocks([item.blocks for item in labelled_items]),
     )
     chosen = np.concatenate([np.asarray(pc.equal(item.rows["split"], "chosen").to_numpy()) for item in labelled_items])
-    return Collected(every.take(judged.usable & ~chosen), every.take(judged.usable & chosen))
+    drawn = judged.usable & ~chosen
+    ids = rows["response_id"].filter(pa.array(drawn)).to_pylist()
+    return Collected(every.take(drawn), every.take(judged.usable & chosen), ids)
 
 
 def clusters(rows: pa.Table) -> npt.NDArray[np.str_]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,15 @@ from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.study import Study
-from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
+from rubricflow.tasks.core.contracts.tables.calibration import (
+    Calibrations,
+    Candidates,
+    LabelRisks,
+    Predictions,
+    ReleaseRules,
+    StepCalibrations,
+    StepPredictions,
+)
 from rubricflow.tasks.core.llm.calls import in_words, pace
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.runs import task
@@ -50,6 +58,15 @@ class Calibrated(NamedTuple):
     calibrations: TableRef
     candidates: TableRef
     release_rules: TableRef
+    label_risks: TableRef
+    predictions: TableRef
+
+
+class CalibratedStep(NamedTuple):
+    """What calibrate writes of a step of a cascade: the first two by which the predictions were made."""
+
+    calibrations: TableRef
+    label_risks: TableRef
     predictions: TableRef
 
 
@@ -71,24 +88,56 @@ def calibrate(
     several times, score and signals are means over the scored samples. placement: who predicts the packs where that
     takes time, because texts are read for it.
     """
-    if not run.done(STAGE, "all"):
-        assignment = PredictionAssignment(run, study.calibration, items, responses, gradings, bundles)
-        bundle_of = assignment.bundle_of()
-        texts = Texts(run, study.calibration, items, responses, bundle_of)
-        if not run.done(STAGE, FITTED):
-            run.commit(STAGE, FITTED, _fitted(assignment, study, people, bundle_of, texts))
-        predictor = Predictor(assignment, bundle_of, texts)
-        _predict(assignment, predictor, placement if predictor.reads_texts else HERE)
-        run.commit(STAGE, "all", {Predictions: []})  # the last one: without it the stage is not done
-    return Calibrated(*(run.ref(table, STAGE) for table in (Calibrations, Candidates, ReleaseRules, Predictions)))
+    assignment = PredictionAssignment(run, study.calibration, items, responses, gradings, bundles)
+    _calibrate(assignment, study, people, placement, (Calibrations, Candidates, ReleaseRules, LabelRisks))
+    tables = (Calibrations, Candidates, ReleaseRules, LabelRisks, Predictions)
+    return Calibrated(*(run.ref(table, STAGE) for table in tables))
+
+
+@task(task_run_name=named(STAGE))
+def calibrate_step(
+    run: Run,
+    study: Study,
+    items: TableRef,
+    responses: TableRef,
+    people: TableRef,
+    gradings: TableRef,
+    bundles: TableRef,
+    stage: str,
+    fitted: str,
+    placement: Placement = HERE,
+) -> CalibratedStep:
+    """The same for gradings of one step of a cascade, under the name `stage`; fitted: the stage whose mappings predict,
+    this one or an earlier one of the step."""
+    assignment = PredictionAssignment(run, study.calibration, items, responses, gradings, bundles, stage, fitted)
+    _calibrate(assignment, study, people, placement, (StepCalibrations, LabelRisks))
+    made = (run.ref(table, fitted) for table in (StepCalibrations, LabelRisks))
+    return CalibratedStep(*made, run.ref(StepPredictions, stage))
+
+
+def _calibrate(
+    assignment: PredictionAssignment, study: Study, people: TableRef, placement: Placement, tables: Sequence[type[Row]]
+) -> None:
+    """tables: what is written of what was fitted."""
+    run, stage = assignment.run, assignment.stage
+    if run.done(stage, "all"):
+        return
+    bundle_of = assignment.bundle_of()
+    texts = Texts(run, study.calibration, assignment.items, assignment.responses, bundle_of)
+    if not run.done(assignment.fitted, FITTED):
+        made = _fitted(assignment, study, people, bundle_of, texts)
+        run.commit(stage, FITTED, {table: next(made[row] for row in made if issubclass(table, row)) for table in tables})
+    predictor = Predictor(assignment, bundle_of, texts)
+    _predict(assignment, predictor, placement if predictor.reads_texts else HERE)
+    run.commit(stage, "all", {assignment.table: []})  # the last one: without it the stage is not done
 
 
 def _fitted(
     assignment: PredictionAssignment, study: Study, people: TableRef, bundle_of: Mapping[str, Bundle], texts: Texts
 ) -> dict[type[Row], Rows]:
     """The mappings and what they were chosen by, as tables."""
-    run, _, _, responses, gradings, _ = assignment
-    teaching = run.read(responses, ["response_id", "split", "author_id"], pc.field("split").isin(TAUGHT))
+    run, gradings = assignment.run, assignment.gradings
+    teaching = run.read(assignment.responses, ["response_id", "split", "author_id"], pc.field("split").isin(TAUGHT))
     labelled = among(teaching["response_id"])
     scores = run.read(people, ["response_id", "rater_id", "rater_kind", "score"], labelled)
     rater_id = only_rater(counted(run, gradings, "rater_id"))
@@ -100,16 +149,17 @@ def _fitted(
         Calibrations: [mapping.row() for mapping in mappings.values()],
         Candidates: fitted.candidates,
         ReleaseRules: fitted.release_rules,
+        LabelRisks: fitted.label_risks,
     }
 
 
 def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: Placement) -> None:
     """Predicts the packs that are not done: here, or by workers where there are several."""
-    run, gradings = assignment.run, assignment.gradings
-    finished = run.finished(STAGE, run.shards(STAGE))
+    run, gradings, stage = assignment.run, assignment.gradings, assignment.stage
+    finished = run.finished(stage, run.shards(stage))
     open_packs = [pack for pack in packs(run, gradings, SHARD_ROWS) if pack.name not in finished]
     total, to_do, done_now = gradings.rows, sum(pack.rows for pack in open_packs), 0
-    begun, say = time.monotonic(), saying(run.run_id, STAGE)
+    begun, say = time.monotonic(), saying(run.run_id, stage)
 
     def predicted(rows: int) -> None:
         """Logs how many gradings are predicted, once a pack."""
@@ -118,10 +168,10 @@ def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: 
         rate = done_now / (time.monotonic() - begun)
         time_left = f", about {in_words((to_do - done_now) / rate)} left" if done_now < to_do else ""
         done = total - to_do + done_now
-        say(f"calibrate: {done:,}/{total:,} gradings predicted{time_left}, {pace(rate)}/s", done / total)
+        say(f"{stage}: {done:,}/{total:,} gradings predicted{time_left}, {pace(rate)}/s", done / total)
 
     if len(open_packs) > 1 and not placement.is_local:
-        pieces = [Piece(f"{STAGE} {pack.name}", pack.rows, pack.name, pack) for pack in open_packs]
+        pieces = [Piece(f"{stage} {pack.name}", pack.rows, pack.name, pack) for pack in open_packs]
         share_out(share_of(assignment), pieces, placement, lambda counts: predicted(counts.members))
         return
     for pack in open_packs:
@@ -135,7 +185,8 @@ def share_of(assignment: PredictionAssignment) -> SharedStage:
     if plan.language_model and Path(plan.language_model).is_dir():
         plan = plan.model_copy(update={"language_model": str(Path(plan.language_model).absolute())})
     assignment = assignment._replace(run=run, plan=plan)
-    return SharedStage(STAGE, "packs", run, assignment, (STAGE, FITTED), open=Predictor.of, work=_predict_piece)
+    written = (assignment.fitted, FITTED)
+    return SharedStage(assignment.stage, "packs", run, assignment, written, open=Predictor.of, work=_predict_piece)
 
 
 def _predict_piece(predictor: Predictor, piece: Piece) -> PieceResult:

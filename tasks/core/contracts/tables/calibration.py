@@ -9,6 +9,7 @@ from rubricflow.tasks.core.contracts.schema import (
     ItemId,
     Natural,
     NonNegative,
+    Positive,
     ResponseId,
     Row,
     Share,
@@ -54,6 +55,14 @@ ROUTE_REASONS: Mapping[str, str] = {
 """Why a person looks first."""
 Refusal = Literal["asks_nothing", "question_means", "no_promise"]
 """Why nothing of an item may be released: words of `ROUTE_REASONS`."""
+
+
+COST_UNITS: Mapping[str, str] = {
+    "usd": "US dollars",
+    "tokens": "tokens read and written, where a step's prices are not known",
+    "answers": "answers judged, where a step's tokens are not known",
+}
+"""What a cascade weighs its steps by."""
 
 
 class Calibrations(Row, table="calibrations", key=("calibration_id",)):
@@ -162,6 +171,34 @@ class ReleaseRules(Row, table="release_rules", key=("scope",)):
     """Largest estimated risk that would be released then."""
 
 
+class LabelRisks(Row, table="label_risks", key=("response_id", "rater_id")):
+    """A marked answer with the score and the risk that a mapping gives it which has not seen its mark: what promises
+    rest on."""
+
+    response_id: ResponseId
+    """The answer."""
+    item_id: ItemId
+    """Its item."""
+    rater_id: str
+    """The machine rater that is calibrated."""
+    cluster: str
+    """Its author or, where not known, itself: answers of one count together for as many as they are worth."""
+    human: float
+    """The human score that counts, in steps above the lowest level."""
+    level: NonNegative
+    """The score given, in such steps."""
+    top: Natural
+    """The highest level of the scale."""
+    risk: Share
+    """Estimated probability that the two differ by more than the tolerance."""
+    wrong: bool
+    """Whether they do."""
+    open: bool
+    """Whether the score may go out but for its risk: with evidence, on a level seen and inside the range seen."""
+    refused: Annotated[str | None, {reason: ROUTE_REASONS[reason] for reason in get_args(Refusal)}]
+    """Why no score of its item may go out by this rater alone; null where some may."""
+
+
 class Predictions(Row, table="predictions", key=("response_id", "rater_id")):
     """One calibrated score."""
 
@@ -210,3 +247,53 @@ class Predictions(Row, table="predictions", key=("response_id", "rater_id")):
     """Why a person looks first; null where released."""
     unscored_reason: Annotated[str | None, UNSCORED_REASONS]
     """Why there is no score."""
+
+
+class StepCalibrations(Calibrations, table="step_calibrations", key=("calibration_id",)):
+    """A mapping of one step of a cascade. What its content says of release holds for that step alone."""
+
+
+class StepPredictions(Predictions, table="step_predictions", key=("response_id", "rater_id")):
+    """A calibrated score of one step of a cascade, its route as if there were no other step."""
+
+
+class CascadeLimits(Row, table="cascade_limits", key=("scope", "step")):
+    """Up to which risk an answer stops at a step of a cascade, and what that was chosen by."""
+
+    scope: str
+    """The item that it holds for, or 'all' but those that have rows of their own."""
+    step: Positive
+    """Which step, from 1."""
+    rater_id: str
+    """Who judges there."""
+    limit: Share | None
+    """Largest risk at which an answer stops; null where nothing does, and then only the first step is asked."""
+    cost: NonNegative
+    """What judging an answer there costs in the mean."""
+    unit: Annotated[str, COST_UNITS]
+    """Of what."""
+    n: Natural
+    """Labelled answers that the limits were chosen by."""
+    stopped: Natural
+    """Those of them that stop here."""
+    wrong: Natural
+    """Those of the stopped that are wrong."""
+    alone: Natural
+    """Labelled answers that would be wrong if all went out by this step's scores."""
+    note: str | None
+    """Why there are no limits; null where there are."""
+
+
+class Escalations(Row, table="escalations", key=("response_id",)):
+    """How far an answer went in a cascade."""
+
+    response_id: ResponseId
+    """The answer."""
+    item_id: ItemId
+    """Its item."""
+    step: Positive
+    """The step whose score it has."""
+    stopped: bool
+    """Whether it stopped there; an answer that stopped nowhere goes to people."""
+    asked: list[int]
+    """The steps that judged it; a labelled answer is judged by all of them."""

@@ -163,6 +163,10 @@ class Responses(Row, table="responses", key=("response_id",)):
     judge is asked and a person has to look at what was handed in."""
 
 
+class StepResponses(Responses, table="step_responses", key=("response_id",)):
+    """A text that one step of a cascade scores."""
+
+
 class Units(Row, table="units", key=("response_id", "unit_id")):
     """A sentence or paragraph of a response."""
 

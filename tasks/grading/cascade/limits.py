@@ -1,0 +1,200 @@
+"""Up to which risk each step of a cascade lets an answer stop, so that a promise holds for all that go out together.
+
+An answer stops at the first step whose risk of it is at most the step's limit; what stops nowhere goes to people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import poisson
+
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.stats.promise import (
+    UNLIKELY,
+    effective,
+    fewest_without_error,
+    likeness,
+    tolerated,
+    upper_bound,
+)
+
+POLICIES = 4_000
+"""About as many combinations of limits are looked at."""
+NEVER = -1.0
+"""The limit of a step at which nothing stops, and which therefore is not asked; the first one always is."""
+CHEAPER = 0.1
+"""Share of the cost that each test of the sequence must save: every test may be the one that ends it."""
+LEAST_CHANCE = 0.2
+"""Limits that by the risks have a smaller chance to pass are not tried (both: tests/studies/cascades.py)."""
+
+
+class StepRisks(NamedTuple):
+    """Labelled answers at each of K steps, none of whose scores has seen the answer's own label.
+
+    risk: (n, K), 0 .. 1; wrong: (n, K), whether the score of that step is; open: (n, K), whether that score may go out
+    but for its risk; cluster: (n,) whose answers may be alike; constant: (n,) share of the labels of each answer's item
+    that the best constant score misses, None where every promise asks something.
+    """
+
+    risk: Floats
+    wrong: Bools
+    open: Bools
+    cluster: npt.NDArray[np.str_]
+    constant: Floats | None = None
+
+
+class Limits(NamedTuple):
+    """What a cascade lets out, and at what cost.
+
+    limits: largest risk that stops at each step, NEVER where none does; released, wrong, worth, upper: as in `Promise`,
+    of the labelled answers that stop anywhere; asking, cost: of an answer in the mean, without and with people.
+    """
+
+    limits: tuple[float, ...]
+    released: int
+    wrong: int
+    worth: float
+    upper: float
+    asking: float
+    cost: float
+
+
+def stopping(risk: Floats, is_open: Bools, limits: Sequence[float]) -> Ints:
+    """Step at which each answer stops, (n,), K where at none. risk, is_open: (n, K); limits: (K,)."""
+    stops = is_open & (risk <= np.asarray(limits))
+    return np.asarray(np.where(stops.any(axis=1), stops.argmax(axis=1), risk.shape[1]), dtype=np.int64)
+
+
+def least_cost(
+    rows: StepRisks,
+    costs: Sequence[float],
+    by_people: float,
+    target: float,
+    confidence: float,
+    unlikely: float = UNLIKELY,
+    most: float = np.inf,
+) -> Limits | None:
+    """The limits of least cost among those by which at most the target share of what goes out is wrong, at the given
+    confidence; None where no limits are shown to keep that.
+
+    costs: (K,) of an answer at each step; by_people: of one that is left to people, in the same unit, dearer than any
+    step; unlikely: as in `promise`; most: what the steps may cost an answer in the mean, without people.
+
+    Combinations of limits are put on a path that knows risks, costs and clusters, not which scores are wrong: from the
+    one that by the risks is likeliest to pass, on over those that are the cheapest of all that are as likely. Each is
+    tested at the full level, up to the first that fails: a fixed sequence (Bauer 1991), as in Learn then Test
+    (Angelopoulos et al. 2021), so that with the stated confidence none that passes breaks the promise, and the cheapest
+    of them is taken. The test is that of `promise`, of all that the cascade lets out together, so that it does not
+    matter how the errors of its steps hang together.
+    """
+    if len(rows.risk) < fewest_without_error(target, confidence):
+        return None
+    policies = _grid(rows)
+    tried = _tried(rows, policies, costs, by_people)
+    out = np.maximum(tried.released, 1)
+    allowed = tolerated(out, tried.worth, target, 1 - confidence)
+    if rows.constant is not None:
+        allowed = np.minimum(allowed, tolerated(out, tried.worth, tried.constant / out, unlikely))
+    chance = np.asarray(poisson.cdf(allowed, tried.expected))
+    chance[(allowed < 0) | (tried.released == 0) | (tried.asking > most)] = 0.0
+    path, cost = list[int](), np.inf
+    for at in np.lexsort((tried.cost, -chance)):  # the likeliest first, of those the cheapest
+        if chance[at] < LEAST_CHANCE and (path or not chance[at]):
+            break
+        if tried.cost[at] <= (1 - CHEAPER) * cost:
+            path.append(int(at))
+            cost = tried.cost[at]
+    passed = int(np.logical_and.accumulate(tried.wrong[path] <= allowed[path]).sum()) if path else 0
+    return _limits(policies, tried, path[passed - 1], confidence) if passed else None
+
+
+def least_error(rows: StepRisks, costs: Sequence[float], most: float, confidence: float) -> Limits | None:
+    """The limits of least expected error among those whose steps cost an answer at most that in the mean, where every
+    answer that its last step may let out goes out; None where the first step alone costs more.
+
+    They are chosen by risks and costs alone, so that `upper` bounds their error at the confidence given as it would
+    that of limits named beforehand. Arguments as in `least_cost`.
+    """
+    policies = _grid(rows)
+    policies = np.unique(np.column_stack([policies[:, :-1], np.where(policies[:, -1:] >= 0, 1.0, NEVER)]), axis=0)
+    # Some step asks last, and lets out all that it may.
+    last = policies.shape[1] - 1 - np.argmax(policies[:, ::-1] >= 0, axis=1)
+    policies = np.unique(policies[policies[np.arange(len(policies)), last] >= 1.0], axis=0)
+    tried = _tried(rows, policies, costs, 0.0)
+    fits = np.flatnonzero((tried.asking <= most) & (tried.released > 0))
+    if not len(fits):
+        return None
+    share = tried.expected[fits] / tried.released[fits]
+    return _limits(policies, tried, int(fits[np.lexsort((tried.cost[fits], share))[0]]), confidence)
+
+
+class _Tried(NamedTuple):
+    """What each of m combinations of limits does to the labelled answers, (m,) each.
+
+    expected, constant: sums over the released of their risks and of what constants miss; worth: independent answers
+    that these are worth; asking, cost: of an answer in the mean, without and with people.
+    """
+
+    released: Ints
+    wrong: Ints
+    expected: Floats
+    constant: Floats
+    worth: Floats
+    asking: Floats
+    cost: Floats
+
+
+def _grid(rows: StepRisks) -> Floats:
+    """Combinations of limits, (m, K): of every step as many of its risks, evenly spaced in rank, and NEVER."""
+    steps = rows.risk.shape[1]
+    size = max(3, int(POLICIES ** (1 / steps)))
+    marks = []
+    for risk, is_open in zip(rows.risk.T, rows.open.T, strict=True):
+        distinct = np.unique(risk[is_open])
+        places = np.unique(np.linspace(0, max(len(distinct) - 1, 0), size - 1).astype(int))
+        marks.append(np.concatenate([[NEVER], distinct[places[: len(distinct)]]]))
+    return np.stack(np.meshgrid(*marks, indexing="ij"), axis=-1).reshape(-1, steps)
+
+
+def _tried(rows: StepRisks, policies: Floats, costs: Sequence[float], by_people: float) -> _Tried:
+    n, steps = rows.risk.shape
+    left = np.ones((len(policies), n), dtype=np.bool_)
+    wrong, expected, constant, asking = np.zeros((4, len(policies)))
+    missed = np.zeros(n) if rows.constant is None else rows.constant
+    for step in range(steps):
+        is_asked = (policies[:, step] >= 0) | (step == 0)
+        asking += costs[step] * is_asked * left.sum(axis=1)
+        may_stop = rows.open[:, step]
+        stops = left & may_stop & (rows.risk[:, step] <= policies[:, [step]])
+        wrong += stops @ rows.wrong[:, step].astype(np.float64)
+        expected += stops @ np.where(may_stop, rows.risk[:, step], 0.0)
+        constant += stops @ missed
+        left &= ~stops
+    released = n - left.sum(axis=1)
+    _, codes = np.unique(rows.cluster, return_inverse=True)
+    squares = released
+    if codes.max() + 1 < n:
+        by_cluster = (~left).astype(np.float32) @ np.eye(codes.max() + 1, dtype=np.float32)[codes]
+        squares = (by_cluster**2).sum(axis=1).astype(np.int64)
+    # As alike as the most alike step: what stops is a mixture of all.
+    alike = max(likeness(bad, rows.cluster) for bad in rows.wrong.T)
+    return _Tried(
+        released=released,
+        wrong=wrong.round().astype(np.int64),
+        expected=expected,
+        constant=constant,
+        worth=effective(np.maximum(released, 1), np.maximum(squares, 1), alike),
+        asking=asking / n,
+        cost=(asking + by_people * left.sum(axis=1)) / n,
+    )
+
+
+def _limits(policies: Floats, tried: _Tried, at: int, confidence: float) -> Limits:
+    released, wrong, worth = int(tried.released[at]), int(tried.wrong[at]), float(tried.worth[at])
+    upper = upper_bound(wrong * worth / released, worth, confidence)
+    limits = tuple(policies[at].tolist())
+    return Limits(limits, released, wrong, worth, upper, float(tried.asking[at]), float(tried.cost[at]))

@@ -1,0 +1,147 @@
+"""Whether the promise of a cascade holds, and what it costs: python tests/studies/cascades.py simulate|rewardbench
+
+simulate: classes whose truth is known, 500 studies a cell: cascades of two and three judges whose errors hang together,
+weak, middling and strong, with 50 to 400 labels. A promise is broken where more of what goes out is wrong than it says.
+Cost is beside that of the best limits in hindsight: of all combinations the cheapest that keeps the promise in truth
+(`known`), and the cheapest of those that pass the test on these labels, too (`passing`).
+rewardbench: recorded scores of GPT-5.4 and Claude models for RewardBench 2, --data FOLDER; see there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from promise_world import TOLERANCE, World, drawn_by_judges, wrongness
+
+from rubricflow.tasks.core.contracts.settings.study import Release
+from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.stats.promise import exact_interval, tolerated
+from rubricflow.tasks.grading.calibrate.fit import outcome
+from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, folds
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows
+from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, risks, sigmas
+from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, _grid, _tried, least_cost, stopping
+
+STUDIES, HINDSIGHT = 500, 60
+"""Of a cell, every second one with authors who answer several questions; and those whose best limits are looked for."""
+CONFIDENCE, TARGET = 0.9, 0.1
+IN_COMMON = 0.5
+NEW = 1_000
+"""New answers of a study, over all items."""
+JUDGES = {
+    "weak": ((1.6, 1.0), (1.0, 10.0)),
+    "middling": ((1.0, 0.6), (1.0, 10.0)),
+    "strong": ((0.6, 0.35), (1.0, 10.0)),
+    "three": ((1.6, 1.0, 0.4), (1.0, 5.0, 30.0)),
+}
+"""Noise and cost of each step."""
+PEOPLE = 20
+"""What people cost, in answers of the dearest step."""
+
+
+def new_risks(labels: LabelledRows, new: LabelledRows) -> tuple[Floats, Floats, Bools, tuple[Floats, Bools, Bools]]:
+    """(level, risk and whether it may go out of new answers; risk, wrong and the same of the labelled ones)."""
+    fold = folds(labels.cluster)
+    tried = cross_fit("linear", labels, fold, 2.5)
+    spread, known, _ = outcome(labels, tried, fold, Release(tolerance=TOLERANCE, confidence=CONFIDENCE))
+    mapped = apply_to_labels(tried.mapping, new, tried.weight)
+    level = new.levels(mapped.aligned)
+    sigma = sigmas(spread.sigma, mapped.aligned, new.matrix[:, [1]] if spread.signals else new.matrix[:, []])
+    steps, epsilon = new.steps(mapped.aligned), np.array(spread.epsilon)
+    sigma = sigma / (new.high - new.low) * new.top
+    risk = risks(steps, sigma, level, new.top, epsilon, spread.tolerance, spread.grain)
+    if spread.errors is not None:
+        effect = np.array([spread.errors.effect(item) for item in new.items])[new.item]
+        risk = error_risk(spread.errors, Placed(steps, level, new.top, risk), new.matrix, effect)
+    return level, risk, ~mapped.clipped, (known.risk, known.wrong, ~known.clipped)
+
+
+def study(
+    noises: Sequence[float], costs: Sequence[float], n: int, clustered: bool, hindsight: bool, rng: np.random.Generator
+) -> dict[str, float]:
+    """One study: what its limits let out of new answers, what of that is wrong in truth, and costs; hindsight: whether
+    those of the best limits, too."""
+    world, by_people = World(1, clustered, 1.0), PEOPLE * max(costs)
+    labels, _ = drawn_by_judges(world, noises, IN_COMMON, round(n / 3), rng)
+    new, truth = drawn_by_judges(replace(world, clustered=False), noises, IN_COMMON, round(NEW / 3), rng)
+    seen = [new_risks(one, other) for one, other in zip(labels, new, strict=True)]
+    risk, wrong, may_go = (np.column_stack(column) for column in zip(*(one[3] for one in seen), strict=True))
+    rows = StepRisks(risk, wrong, may_go, labels[0].cluster)
+    chances = np.column_stack([wrongness(level, truth, 1, TOLERANCE) for level, *_ in seen])
+    of_new = StepRisks(
+        np.column_stack([one[1] for one in seen]),
+        chances,
+        np.column_stack([one[2] for one in seen]),
+        np.arange(len(truth)),
+    )
+    made = least_cost(rows, costs, by_people, TARGET, CONFIDENCE)
+    people_alone = costs[0] + by_people
+    found = {"made": made is not None, "out": 0.0, "wrong": np.nan, "cost": people_alone, "people": people_alone}
+    if made is not None:
+        share, cost, went = _exact(of_new, np.array([made.limits]), costs, by_people)
+        found |= {"out": went[0], "wrong": share[0], "cost": cost[0]}
+    if hindsight:
+        policies = _grid(rows)
+        told, (share, cost, _) = _tried(rows, policies, costs, by_people), _exact(of_new, policies, costs, by_people)
+        keeps = share <= TARGET
+        allowed = tolerated(np.maximum(told.released, 1), told.worth, TARGET, 1 - CONFIDENCE)
+        passes = keeps & (told.wrong <= allowed) & (told.released > 0)
+        found |= {"known": cost[keeps].min(initial=people_alone), "passing": cost[passes].min(initial=people_alone)}
+    return found | {"broken": found["wrong"] > TARGET}
+
+
+def _exact(
+    rows: StepRisks, policies: Floats, costs: Sequence[float], by_people: float
+) -> tuple[Floats, Floats, Floats]:
+    """(share wrong of what goes out, cost of an answer, share that goes out) under each combination, in truth."""
+    share, cost, out = [], [], []
+    for limits in policies:
+        at = stopping(rows.risk, rows.open, limits)
+        went = at < len(costs)
+        asked = sum(c * (at >= k).mean() for k, c in enumerate(costs) if k == 0 or limits[k] > NEVER)
+        share.append(rows.wrong[np.flatnonzero(went), at[went]].mean() if went.any() else 0.0)
+        cost.append(asked + by_people * (~went).mean())
+        out.append(went.mean())
+    return np.array(share), np.array(cost), np.array(out)
+
+
+def simulate(studies: int, sizes: Sequence[int]) -> None:
+    """Broken promises, and costs beside the best in hindsight."""
+    for number, (name, (noises, costs)) in enumerate(JUDGES.items()):
+        for n in sizes:
+            cells = [
+                study(noises, costs, n, at % 2 == 1, at < HINDSIGHT, np.random.default_rng([number, n, at]))
+                for at in range(studies)
+            ]
+            frame = pd.DataFrame(cells).astype(float)
+            broken = int(frame["broken"].sum())
+            low, high = exact_interval(broken, studies)
+            mean, some = frame.mean(), frame[:HINDSIGHT].mean()
+            # Of what the best limits save of people's work.
+            saved = [(some["people"] - some["cost"]) / (some["people"] - some[best]) for best in ("passing", "known")]
+            print(
+                f"{name:9} {n:4} labels: promise made {mean['made']:.2f}, held {1 - broken / studies:.3f} "
+                f"[{1 - high:.3f}, {1 - low:.3f}] (n = {studies}), out {mean['out']:.2f}, wrong {mean['wrong']:.3f}; cost "
+                f"{some['cost']:.1f}, passing {some['passing']:.1f}, known {some['known']:.1f}, people alone "
+                f"{some['people']:.0f}: {saved[0]:.0%} and {saved[1]:.0%} of what these save (n = {HINDSIGHT})",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("part", choices=["simulate"])
+    parser.add_argument("--studies", type=int, default=STUDIES)
+    parser.add_argument("--labels", type=int, nargs="*", default=[50, 100, 200, 400])
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore", category=RuntimeWarning)
+    simulate(given.studies, given.labels)
+
+
+if __name__ == "__main__":
+    main()
