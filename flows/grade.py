@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rubricflow.flows.cascade import cascaded
 from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
@@ -35,9 +36,11 @@ from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, quiet
 from rubricflow.tasks.core.store.marks import listed_once
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.grading.calibrate.task import calibrate
+from rubricflow.tasks.grading.calibrate.task import Calibrated, calibrate
+from rubricflow.tasks.grading.cascade.task import CascadeTables
 from rubricflow.tasks.grading.evaluate.task import evaluate
 from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
+from rubricflow.tasks.grading.judge.task import JudgedTables
 from rubricflow.tasks.grading.lock.task import fit
 from rubricflow.tasks.grading.report.task import report, write_page
 
@@ -144,18 +147,24 @@ def stages(job: Plan, told: set[str] | None = None) -> list[TableRef]:
     told.update(lines)
     locked = lock_rubrics(job, data)
     fit(run, study, base, data.items, data.gradings, locked.bundles)
-    judged, by_jurors = judged_by(job, study.judge, data, locked, data.responses)
-    scored = staged(
-        run,
-        calibrate,
-        study=study,
-        items=data.items,
-        responses=data.responses,
-        people=data.gradings,
-        gradings=judged.gradings,
-        bundles=locked.bundles,
-        placement=study.run,
-    )
+    judged: JudgedTables | CascadeTables
+    scored: Calibrated | CascadeTables
+    if study.judge.escalate:
+        judged, by_others = cascaded(job, data, locked)
+        scored = judged
+    else:
+        judged, by_others = judged_by(job, study.judge, data, locked, data.responses)
+        scored = staged(
+            run,
+            calibrate,
+            study=study,
+            items=data.items,
+            responses=data.responses,
+            people=data.gradings,
+            gradings=judged.gradings,
+            bundles=locked.bundles,
+            placement=study.run,
+        )
     agreed = staged(
         run,
         evaluate,
@@ -170,7 +179,7 @@ def stages(job: Plan, told: set[str] | None = None) -> list[TableRef]:
         judgments=judged.judgments,
         others=others,
     )
-    return [*data, *locked, *by_jurors, *judged, *scored, *agreed]
+    return [*data, *locked, *by_others, *judged, *scored, *agreed]
 
 
 def _compared_with(name: str, job: Plan, told: set[str]) -> tuple[Run, TableRef]:

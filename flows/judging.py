@@ -8,6 +8,7 @@ from rubricflow.flows.stage import staged
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.mailbox import asking_together
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.judge.task import JudgedTables, judge
 from rubricflow.tasks.grading.jury.task import Juror, combine
@@ -15,31 +16,26 @@ from rubricflow.tasks.grading.lock.task import Locked, lock_for_juror
 
 
 def judged_by(
-    job: Plan, plan: Judge, data: Ingested, locked: Locked, responses: TableRef, stage: str = "judge"
+    job: Plan,
+    plan: Judge,
+    data: Ingested,
+    locked: Locked,
+    responses: TableRef,
+    stage: str = "judge",
+    rules_of: str | None = None,
 ) -> tuple[JudgedTables, list[TableRef]]:
     """What a judge, alone or as a jury, makes of responses, as one rater's tables under the name `stage`; and all else
     that was written for it. Finished stages are passed over; what all jurors can be asked is asked together.
 
-    responses: those judged; the bundles of a jury are those of the run, its jurors are asked under their own.
+    responses: those judged; the bundles of a jury are those of the run, its jurors are asked under their own; rules_of:
+    see `combine`.
     """
     if not plan.jury:
         return _alone(job, plan, data, locked.bundles, responses, stage), []
-    stage_of: dict[str, str] = {}
-    """How a juror is asked → the stage of its bundles."""
     jurors: dict[str, Juror] = {}
     with asking_together() as piece:
         for name, juror in plan.jury.items():
-            kind = f"{juror.as_protocol().model_dump_json()} {juror.echo} {juror.evidence}"
-            of_lock = stage_of.setdefault(kind, f"{stage}-{name}-lock")
-            bundles = staged(
-                job.run,
-                lock_for_juror,
-                study=job.study,
-                judge=juror,
-                items=data.items,
-                rubrics=locked.rubrics,
-                stage=of_lock,
-            )
+            bundles = bundles_for(job, juror, data, locked)
             with piece():
                 own = _alone(job, juror, data, bundles, responses, f"{stage}-{name}")
                 jurors[name] = Juror(bundles, own.judgments, own.gradings, own.attempts)
@@ -54,8 +50,23 @@ def judged_by(
         jurors=jurors,
         target=job.study.evaluation.target,
         stage=stage,
+        rules_of=rules_of,
     )
     return JudgedTables(*together), [table for juror in jurors.values() for table in juror]
+
+
+def bundles_for(job: Plan, judge: Judge, data: Ingested, locked: Locked) -> TableRef:
+    """The run's rubrics as one of several judges is asked, checked; those who are asked alike share them."""
+    kind = f"{judge.as_protocol().model_dump_json()} {judge.echo} {judge.evidence}"
+    return staged(
+        job.run,
+        lock_for_juror,
+        study=job.study,
+        judge=judge,
+        items=data.items,
+        rubrics=locked.rubrics,
+        stage=f"lock-{text_digest(kind)[:8]}",
+    )
 
 
 def _alone(job: Plan, plan: Judge, data: Ingested, bundles: TableRef, responses: TableRef, stage: str) -> JudgedTables:

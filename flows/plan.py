@@ -84,9 +84,11 @@ def plan(
 
 def asking_model(judge: Judge, model: str, url: str | None, options: Mapping[str, JsonValue] | None = None) -> Judge:
     """The same judge with a language model as its backend; InputError where its protocol takes none."""
-    if judge.jury:
-        rule = "a model takes the place of one judge, and the study has a jury"
-        raise InputError(rule, field="--model", hint="name it as a juror, or take its place in a study of its own")
+    if judge.jury or judge.escalate:
+        rule = f"a model takes the place of one judge, and the study has a {'jury' if judge.jury else 'cascade'}"
+        raise InputError(
+            rule, field="--model", hint="name it as one of its judges, or take its place in a study of its own"
+        )
     # A model of one's own may be slow: what it has begun to answer is waited for.
     engine = judge.engine or Engine(model=model, logprobs=_LOGPROBS, timeout_s=3600)
     name = str(Path(model).resolve()) if url is None and Path(model).is_dir() else model
@@ -213,9 +215,8 @@ def _of_concepts(study_file: str | Path) -> tuple[Study, Path]:
     return study.model_copy(update={"judge": study.annotation.asked, "reward": None}), path.parent
 
 
-def _keep_prices(plan: Plan) -> dict[str, str]:
-    """Writes what the study's models cost as it is known now; model → that in words. Those of a run that finished
-    before stay, but where the study says them itself."""
+def prices_of(plan: Plan) -> dict[str, Price]:
+    """Model → its price, of the study's models those of which one is known now."""
     study, run = plan.study, plan.run
     choices: list[Choice] = [*_judges(study), study.graph]
     for judge in _judges(study):
@@ -232,7 +233,14 @@ def _keep_prices(plan: Plan) -> dict[str, str]:
             model = model_of(choice, plan.base)
             price = price_of(choice.engine) or price_of(choice.engine, providers.get(model))
             found |= {model: price} if price else {}
-    is_own = any(choice.engine and choice.engine.price for choice in choices)
+    return found
+
+
+def _keep_prices(plan: Plan) -> dict[str, str]:
+    """Writes what the study's models cost as it is known now; model → that in words. Those of a run that finished
+    before stay, but where the study says them itself."""
+    run, found = plan.run, prices_of(plan)
+    is_own = any(choice.engine and choice.engine.price for choice in [*_judges(plan.study), plan.study.graph])
     if is_own or not run.done("prices", "all"):
         rows = [row for model, price in found.items() for row in price_rows(model, price)]
         run.commit("prices", "all", {Prices: rows})

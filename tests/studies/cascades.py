@@ -126,8 +126,8 @@ def simulate(studies: int, sizes: Sequence[int]) -> None:
             saved = [(some["people"] - some["cost"]) / (some["people"] - some[best]) for best in ("passing", "known")]
             print(
                 f"{name:9} {n:4} labels: promise made {mean['made']:.2f}, held {1 - broken / studies:.3f} "
-                f"[{1 - high:.3f}, {1 - low:.3f}] (n = {studies}), out {mean['out']:.2f}, wrong {mean['wrong']:.3f}; cost "
-                f"{some['cost']:.1f}, passing {some['passing']:.1f}, known {some['known']:.1f}, people alone "
+                f"[{1 - high:.3f}, {1 - low:.3f}] (n = {studies}), out {mean['out']:.2f}, wrong {mean['wrong']:.3f}; "
+                f"cost {some['cost']:.1f}, passing {some['passing']:.1f}, known {some['known']:.1f}, people alone "
                 f"{some['people']:.0f}: {saved[0]:.0%} and {saved[1]:.0%} of what these save (n = {HINDSIGHT})",
                 flush=True,
             )

@@ -193,6 +193,8 @@ class Protocol(JudgingRules):
     """The jurors by name, where a jury judges; left out of the content where none does."""
     combine: Combine = left_out("choose")
     """How their decisions and scores become one, see `COMBINE`."""
+    steps: int = left_out(1)
+    """Of the cascade, where one judges: what is said here is the first one's."""
     echo: Literal["refused", "allowed"] = "refused"
     """Whether a quote that repeats a criterion's wording is evidence: not where only the rubric's author knows it, but
     where criteria are the sentences of a model answer. A repetition of the question never is."""

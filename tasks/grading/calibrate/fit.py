@@ -115,13 +115,16 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str |
 def _label_risks(
     labels: LabelledRows, outcome: RiskRows, responses: list[str], rater_id: str, refused: Mapping[str, Refusal | None]
 ) -> Iterator[dict[str, object]]:
+    lowest, highest, step = np.array([scale.bounds for scale in labels.scales])[labels.item].T
     columns = {
         "response_id": responses,
         "item_id": labels.item_id.tolist(),
         "cluster": labels.cluster.tolist(),
-        "human": labels.steps(labels.human).tolist(),
-        "level": outcome.level.tolist(),
-        "top": labels.top.astype(np.int64).tolist(),
+        "human": (lowest + step * labels.steps(labels.human)).tolist(),
+        "score": (lowest + step * outcome.level).tolist(),
+        "lowest": lowest.tolist(),
+        "highest": highest.tolist(),
+        "step": step.tolist(),
         "risk": outcome.risk.tolist(),
         "wrong": outcome.wrong.tolist(),
         "open": may_go(labels, outcome, seen_levels(labels)).tolist(),

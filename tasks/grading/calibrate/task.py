@@ -63,11 +63,11 @@ class Calibrated(NamedTuple):
 
 
 class CalibratedStep(NamedTuple):
-    """What calibrate writes of a step of a cascade: the first two by which the predictions were made."""
+    """What calibrate writes of a step of a cascade: predictions, and what these were made by."""
 
+    predictions: TableRef
     calibrations: TableRef
     label_risks: TableRef
-    predictions: TableRef
 
 
 @task(task_run_name=named(STAGE))
@@ -112,7 +112,7 @@ def calibrate_step(
     assignment = PredictionAssignment(run, study.calibration, items, responses, gradings, bundles, stage, fitted)
     _calibrate(assignment, study, people, placement, (StepCalibrations, LabelRisks))
     made = (run.ref(table, fitted) for table in (StepCalibrations, LabelRisks))
-    return CalibratedStep(*made, run.ref(StepPredictions, stage))
+    return CalibratedStep(run.ref(StepPredictions, stage), *made)
 
 
 def _calibrate(
@@ -126,7 +126,9 @@ def _calibrate(
     texts = Texts(run, study.calibration, assignment.items, assignment.responses, bundle_of)
     if not run.done(assignment.fitted, FITTED):
         made = _fitted(assignment, study, people, bundle_of, texts)
-        run.commit(stage, FITTED, {table: next(made[row] for row in made if issubclass(table, row)) for table in tables})
+        run.commit(
+            stage, FITTED, {table: next(made[row] for row in made if issubclass(table, row)) for table in tables}
+        )
     predictor = Predictor(assignment, bundle_of, texts)
     _predict(assignment, predictor, placement if predictor.reads_texts else HERE)
     run.commit(stage, "all", {assignment.table: []})  # the last one: without it the stage is not done

@@ -52,12 +52,14 @@ def combine(
     jurors: Mapping[str, Juror],
     target: str = MEAN,
     stage: str = "judge",
+    rules_of: str | None = None,
 ) -> JuryTables:
     """Choose a rule for every item or for all, then make the jury's judgments and gradings, shard by shard; what is
     done is passed over.
 
     bundles: of the jury; people: human gradings, of which those of the calibration split alone are looked at; target:
-    see `Evaluation.target`; stage: under which name the tables are written.
+    see `Evaluation.target`; stage: under which name the tables are written; rules_of: the stage whose rules
+    hold for these responses, too, where they were chosen for others of this jury; None to choose them here.
     """
     sizes = {name: run.shards(juror.gradings.stage) for name, juror in jurors.items()}
     names = [sorted(shards) for shards in sizes.values()]
@@ -69,7 +71,7 @@ def combine(
     bundle_of, id_of = unlocked(rows), {row["rubric_id"]: row["bundle_id"] for row in rows}
     locked = {item: (bundle_of[rubric], id_of[rubric]) for item, rubric in rubric_of.items()}
     rule = plain("mean", [1.0] * len(jurors))
-    if not run.done(stage, RULES):
+    if rules_of is None and not run.done(stage, RULES):
         weights = dict(zip(jurors, rule.weights.tolist(), strict=True))
         figures: dict[str, object] = {"n": 0, "agreement": None, "ahead": None, "ahead_se": None}
         made: dict[str, object] = {
@@ -79,7 +81,7 @@ def combine(
             "chosen": True,
             "reason": "equal weights",
         }
-        run.commit(stage, RULES, {JuryRules: [made | figures]})
+        run.commit(stage, RULES, {JuryRules: [made | figures | {"rater_id": rater_id["rater_id"]}]})
     for name in names[0]:
         if not run.done(stage, name):
             of_jurors = {juror: _shard(run, own, name) for juror, own in jurors.items()}

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.protocols import (
     WorkedExamples,
     protocols_where,
 )
-from rubricflow.tasks.core.contracts.schema import Frozen, Natural, NonNegative, Positive, Share
+from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative, Positive, Share
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
 
 
@@ -104,8 +104,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
 class Judge(JudgingRules, Choice):
-    """Who judges and how; or, with `jury`, who judge together. Relevance needs the sentence encoder; levels that are
-    likeliest or expected need `engine.logprobs`."""
+    """Who judges and how; or, with `jury`, who judge together; with `escalate`, who judges where this one is unsure.
+    Relevance needs the sentence encoder; levels that are likeliest or expected need `engine.logprobs`."""
 
     backend: Annotated[str, serves("judge")] = "embedded"
     """embedded: the small sentence encoder; replay: recorded replies; vllm: a language model in this process; openai:
@@ -116,6 +116,12 @@ class Judge(JudgingRules, Choice):
     into one more rater's decisions and scores, under the first juror's protocol."""
     combine: Combine = "choose"
     """How jurors' decisions and scores become one, see `COMBINE`."""
+    escalate: tuple[Judge, ...] = ()
+    """The further steps of a cascade, each a judge or a jury: one is asked only about answers of which those before it
+    are unsure, and people last. Every step judges the marked answers, by which `release` decides who is sure enough."""
+    cost_limit: AboveZero | None = None
+    """With escalate: the most that judging may cost an answer in the mean, in US dollars where the prices of all steps
+    are known, else in tokens; null for what costs least with people's work."""
     protocol: ProtocolName = Field(default_factory=lambda others: _usual_protocol(others))
     """See `Protocol.name`. Where not given: checked_score for judges that read prose, rulers for the others."""
     repair_engine: Engine | None = None
@@ -149,6 +155,22 @@ class Judge(JudgingRules, Choice):
     """An earlier run by the same judge: its decisions on criteria, questions and responses that have not changed since
     stand, and only the others are asked for."""
 
+    @model_validator(mode="after")
+    def _is_cascade(self) -> Judge:
+        if self.cost_limit is not None and not self.escalate:
+            raise ValueError("cost_limit belongs to escalate, whose steps it holds for together")
+        for number, step in enumerate(self.steps, 1) if self.escalate else ():
+            if step.escalate:
+                raise ValueError(f"step {number} of the cascade is a cascade itself; name its steps here")
+            for name, judge in step.jurors.items():
+                whose = f"step {number} of the cascade{f', juror {name!r}' * bool(name)}"
+                if judge.consistency_memory or judge.keep:
+                    rule = "a step judges only what reaches it, so that consistency_memory and keep have no place there"
+                    raise ValueError(f"{whose}: {rule}")
+        if len(set(map(Judge.model_dump_json, self.steps))) < len(self.steps):
+            raise ValueError("two steps of the cascade are one and the same judge")
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _names_its_backend(cls, given: Any) -> Any:
@@ -164,7 +186,7 @@ class Judge(JudgingRules, Choice):
             return self
         if len(self.jury) < 2:
             raise ValueError("a jury has two jurors or more")
-        said = self.model_fields_set - {"backend", "jury", "combine"}
+        said = self.model_fields_set - {"backend", "jury", "combine", "escalate", "cost_limit"}
         if idle := sorted(name for name in said if getattr(self, name) != self._usual(name)):
             raise ValueError(f"{', '.join(idle)}: say this of each juror; a jury judges by what its jurors say")
         for name, juror in self.jury.items():
@@ -181,8 +203,22 @@ class Judge(JudgingRules, Choice):
         return self.lead.protocol if name == "protocol" else type(self).model_fields[name].default
 
     @property
+    def steps(self) -> tuple[Judge, ...]:
+        """The judges or juries of the cascade in order; itself where there is none."""
+        if not self.escalate:
+            return (self,)
+        return (self.model_copy(update={"escalate": (), "cost_limit": None}), *self.escalate)
+
+    @property
     def jurors(self) -> dict[str, Judge]:
-        """Who is asked: name → judge, with the empty name where there is one judge alone."""
+        """Who is asked: name → judge, those of a cascade by their steps; with the empty name where there is one judge
+        alone."""
+        if self.escalate:
+            return {
+                f"step {number}{f' {name}' * bool(name)}": judge
+                for number, step in enumerate(self.steps, 1)
+                for name, judge in step.jurors.items()
+            }
         return self.jury or {"": self}
 
     @property
@@ -240,7 +276,9 @@ class Judge(JudgingRules, Choice):
         return None
 
     def as_protocol(self) -> Protocol:
-        """The protocol as the bundle carries it."""
+        """The protocol as the bundle carries it; of a cascade that of its first step."""
+        if self.escalate:
+            return self.steps[0].as_protocol().model_copy(update={"steps": len(self.steps)})
         if self.jury:
             lead = self.lead.as_protocol()
             told: tuple[Signal, ...] = (*lead.signals, "disagreement")

@@ -195,6 +195,12 @@ class Study(Frozen):
     run: Placement = Field(default=Placement(), exclude=True)
     """Where it is worked. It is left out wherever the study is written down, and so of the run's identity."""
 
+    @model_validator(mode="after")
+    def _cascade_is_calibrated(self) -> Study:
+        if self.judge.escalate and self.reward:
+            raise ValueError("judge.escalate: a cascade goes by calibrated risks, and rewards are paid without them")
+        return self
+
     @property
     def releases(self) -> bool:
         """Whether its scores are to be released: it says how, or is for nothing but grading."""

@@ -184,11 +184,15 @@ class LabelRisks(Row, table="label_risks", key=("response_id", "rater_id")):
     cluster: str
     """Its author or, where not known, itself: answers of one count together for as many as they are worth."""
     human: float
-    """The human score that counts, in steps above the lowest level."""
-    level: NonNegative
-    """The score given, in such steps."""
-    top: Natural
-    """The highest level of the scale."""
+    """The human score that counts."""
+    score: float
+    """The score given, on the scale's steps."""
+    lowest: float
+    """The lowest score of the scale."""
+    highest: float
+    """The highest one."""
+    step: float
+    """Distance between neighbouring scores."""
     risk: Share
     """Estimated probability that the two differ by more than the tolerance."""
     wrong: bool
@@ -264,9 +268,9 @@ class CascadeLimits(Row, table="cascade_limits", key=("scope", "step")):
     """The item that it holds for, or 'all' but those that have rows of their own."""
     step: Positive
     """Which step, from 1."""
-    rater_id: str
-    """Who judges there."""
-    limit: Share | None
+    rater_id: str | None
+    """Who judges there; null where it was never asked."""
+    most_risk: Share | None
     """Largest risk at which an answer stops; null where nothing does, and then only the first step is asked."""
     cost: NonNegative
     """What judging an answer there costs in the mean."""

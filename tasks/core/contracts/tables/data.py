@@ -52,6 +52,7 @@ RATER_KINDS: Mapping[str, str] = {
     "simulated": "a made-up rater, for studies of methods",
     "trained": "a trained grader",
     "jury": "several machines that judge together",
+    "cascade": "several machines, each asked where those before it are unsure",
     "adjudication": "what people settled on",
 }
 UNSCORED_REASONS: Mapping[str, str] = {
@@ -163,8 +164,13 @@ class Responses(Row, table="responses", key=("response_id",)):
     judge is asked and a person has to look at what was handed in."""
 
 
-class StepResponses(Responses, table="step_responses", key=("response_id",)):
-    """A text that one step of a cascade scores."""
+class StepResponses(Responses, table="step_responses", key=("response_id", "step")):
+    """A text that a step of a cascade is asked about beside the first, which is asked about all."""
+
+    author_id: str | None
+    """Who wrote it."""
+    step: Natural
+    """Which step, from 2; 0 for the labelled texts, about which all are asked."""
 
 
 class Units(Row, table="units", key=("response_id", "unit_id")):

@@ -215,9 +215,11 @@ class Prices(Row, table="prices", key=("model", "in_batch", "above")):
     """The day of that table's newest price, or of the study's; null where it does not say."""
 
 
-class JuryRules(Row, table="jury_rules", key=("scope", "rule")):
+class JuryRules(Row, table="jury_rules", key=("rater_id", "scope", "rule")):
     """One way to make one score of the jurors' scores, and what labels of the calibration split say of it."""
 
+    rater_id: str
+    """The jury."""
     scope: str
     """The item that it was tried for, or 'pooled'."""
     rule: Annotated[str, COMBINE]

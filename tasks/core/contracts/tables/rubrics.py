@@ -46,8 +46,8 @@ class Bundles(Row, table="bundles", key=("rubric_id",)):
     """The bundle's canonical JSON."""
 
 
-class JurorBundles(Bundles, table="juror_bundles", key=("rubric_id",)):
-    """A rubric locked as one juror of a jury is asked."""
+class JurorBundles(Bundles, table="juror_bundles", key=("rubric_id", "bundle_id")):
+    """A rubric locked as one juror of a jury, or one step of a cascade, is asked."""
 
 
 Source = Literal["annotator", "fallback", "vote", "authored"]

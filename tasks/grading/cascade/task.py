@@ -1,0 +1,369 @@
+"""Stage entry points of a cascade: who is labelled, limits, who goes on to a step, and the one rater in the end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from rubricflow.tasks.core.contracts.backends import BACKENDS
+from rubricflow.tasks.core.contracts.schema import Row, TableRef
+from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.calibration import (
+    Calibrations,
+    Candidates,
+    CascadeLimits,
+    Escalations,
+    LabelRisks,
+    Predictions,
+    ReleaseRules,
+)
+from rubricflow.tasks.core.contracts.tables.data import StepResponses
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
+from rubricflow.tasks.core.llm.prices import Price, TokenCounts, cost_of
+from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.stats.scores import GIVEN, target_scores
+from rubricflow.tasks.core.store.files import named
+from rubricflow.tasks.core.store.warehouse import Rows, Run, pairs
+from rubricflow.tasks.grading.cascade.scopes import (
+    ALL,
+    ScopeLimits,
+    label_rows,
+    limit_rows,
+    rule_row,
+    scope_limits,
+)
+
+STAGE = "cascade"
+RULES = "rules"
+"""The shard that holds what may be released."""
+_TEACHES = pa.array(["calibration", "crossed", "chosen"])
+_CLOSED = ("unscored", "precheck", "weak_evidence", "uncalibrated", "out_of_range", "level_unseen")
+"""Reasons to look at a score that no limit of risk touches."""
+_BATCH = 20_000
+
+
+class StepTables(NamedTuple):
+    """What was written of a step: of all answers by the first, by others of the labelled ones and then of the rest."""
+
+    judgments: tuple[TableRef, ...]
+    gradings: tuple[TableRef, ...]
+    attempts: tuple[TableRef, ...]
+    """Of a jury those of its jurors."""
+    predictions: tuple[TableRef, ...]
+    calibrations: TableRef
+    label_risks: TableRef
+
+    def after(self, before: StepTables) -> StepTables:
+        """Together with what the step made of other answers before; mappings are the same."""
+        joined = (one + other for one, other in zip(before[:4], self[:4], strict=True))
+        return StepTables(*joined, self.calibrations, self.label_risks)
+
+
+class CascadeTables(NamedTuple):
+    """What a cascade writes as one rater."""
+
+    judgments: TableRef
+    gradings: TableRef
+    attempts: TableRef
+    calibrations: TableRef
+    candidates: TableRef
+    release_rules: TableRef
+    label_risks: TableRef
+    predictions: TableRef
+    escalations: TableRef
+
+
+@task(task_run_name=named(STAGE))
+def labelled(run: Run, responses: TableRef, people: TableRef, target: str, stage: str) -> TableRef:
+    """The answers that calibrate, which every step judges: those of the calibration's splits with a score that counts.
+    stage: under which name they are written."""
+
+    def make() -> dict[type[Row], Rows]:
+        known = target_scores(run.read(people, GIVEN), target)["response_id"]
+        taught = pc.field("split").isin(_TEACHES) & pc.field("response_id").isin(known.combine_chunks())
+        rows = run.read(responses, where=taught)
+        return {StepResponses: rows.append_column("step", pa.array([0] * len(rows), pa.int64()))}
+
+    run.once(stage, make)
+    return run.ref(StepResponses, stage)
+
+
+@task(task_run_name=named(STAGE))
+def choose_limits(
+    run: Run, study: Study, steps: Sequence[StepTables], items: TableRef, prices: Mapping[str, Price], stage: str
+) -> TableRef:
+    """Limits of every scope, chosen by the labelled answers of all steps; without any, only the first step is asked.
+
+    steps: those that judged labelled answers, from the first on; prices: model → its price, where it is known.
+    """
+
+    def make() -> dict[type[Row], Rows]:
+        plan = study.judge
+        costs, unit = step_costs(run, plan.steps, steps, prices)
+        raters = [*_raters(run, steps), *[None] * (len(plan.steps) - len(steps))]
+        rows = list[dict[str, object]]()
+        for found in _scopes(run, study, steps, costs, run.read(items, ["item_id"])["item_id"].to_pylist()):
+            rows += limit_rows(found, raters, costs, unit)
+        return {CascadeLimits: rows}
+
+    run.once(stage, make)
+    return run.ref(CascadeLimits, stage)
+
+
+@task(task_run_name=named(STAGE))
+def going_on(
+    run: Run, steps: Sequence[StepTables], limits: TableRef, responses: TableRef, marked: TableRef, stage: str
+) -> TableRef:
+    """The answers that the next step judges besides the labelled ones: those that none of the steps before stops, and
+    that it may stop. steps: those before it; stage: under which name they are written."""
+    if not run.done(stage, "all"):
+        of_scope, number = read_limits(run, limits), len(steps)
+        was_asked = run.read(marked, ["response_id"])["response_id"].to_pylist()
+        for shard, batch in enumerate(run.batches(responses, rows=_BATCH)):
+            table = pa.Table.from_batches([batch])
+            told = _told(run, steps, table["response_id"])
+            place = _places(told, of_scope)
+            asked = np.array([_limit(of_scope, item)[number] is not None for item in told["item_id"]], dtype=np.bool_)
+            # What a rule settled without the judge is settled for every step.
+            goes = told.index[asked & ~place["stopped"] & (told["reason1"] != "precheck")].difference(was_asked)
+            rows = table.filter(pc.is_in(table["response_id"], value_set=pa.array(goes, pa.string())))
+            step = pa.array([number + 1] * len(rows), pa.int64())
+            run.commit(stage, f"{shard:05d}", {StepResponses: rows.append_column("step", step)})
+        run.commit(stage, "all", {StepResponses: []})
+    return run.ref(StepResponses, stage)
+
+
+@task(task_run_name=named(STAGE))
+def one_rater(
+    run: Run,
+    study: Study,
+    steps: Sequence[StepTables],
+    limits: TableRef,
+    items: TableRef,
+    responses: TableRef,
+    bundles: TableRef,
+    stages: tuple[str, str],
+) -> CascadeTables:
+    """One rater's tables: every answer as the step judged it at which it stopped or, where it stopped nowhere, the last
+    one that scored it; what may be released by the limits of all steps.
+
+    steps: those that judged anything; stages: under which names judgments and predictions are written.
+    """
+    judged, scored = stages
+    if not run.done(scored, "all"):
+        of_scope, rater = read_limits(run, limits), rater_of(run, study.judge, steps)
+        of_items = dict(pairs(run.read(items, ["item_id", "rubric_id"])))
+        bundle_of = dict(pairs(run.read(bundles, ["rubric_id", "bundle_id"])))
+        bundle_of = {item: bundle_of[rubric] for item, rubric in of_items.items()}
+        costs = {row["step"]: row["cost"] for row in run.read(limits).to_pylist()}
+        scopes = list(_scopes(run, study, steps, [costs[step] for step in sorted(costs)], [*of_items]))
+        run.commit(scored, RULES, _rules(run, study, steps, scopes, rater["rater_id"]))
+        refused = {one.scope: one.refused for one in scopes if one.refused}
+        for shard, batch in enumerate(run.batches(responses, ["response_id"], _BATCH)):
+            name = f"{shard:05d}"
+            if run.done(scored, name):
+                continue
+            place = _places(_told(run, steps, batch["response_id"]), of_scope)
+            parts = [(step, place[place["step"] == at]) for at, step in enumerate(steps)]
+            judgments, gradings = (
+                pa.concat_tables([_as_one(run, getattr(step, table), part, rater, bundle_of) for step, part in parts])
+                for table in ("judgments", "gradings")
+            )
+            run.commit(judged, name, {Judgments: judgments, Gradings: gradings, Attempts: []})
+            routed = [_routed(run, step, part, rater["rater_id"], refused) for step, part in parts]
+            run.commit(scored, name, {Predictions: pa.concat_tables(routed), Escalations: _escalations(place)})
+        run.commit(scored, "all", {Predictions: []})
+    tables = (Calibrations, Candidates, ReleaseRules, LabelRisks, Predictions, Escalations)
+    made = [run.ref(row, judged) for row in (Judgments, Gradings, Attempts)]
+    return CascadeTables(*made, *(run.ref(row, scored) for row in tables))
+
+
+def step_costs(
+    run: Run, plans: Sequence[Judge], steps: Sequence[StepTables], prices: Mapping[str, Price]
+) -> tuple[list[float], str]:
+    """What judging an answer costs in the mean at each step, and in what: US dollars where the price of every model is
+    known, else tokens, else answers. Replies that were stored count as what they once cost; of a step that was never
+    asked nothing is known, and it counts as the dearest of the others."""
+    usd, tokens = list[float | None](), list[float | None]()
+    for plan, step in zip(plans, steps, strict=False):
+        columns = ["response_id", "model", "prompt_tokens", "completion_tokens"]
+        calls = _read(run, step.attempts, columns).to_pandas()
+        answers = len(pc.unique(_read(run, step.gradings, ["response_id"])["response_id"]))
+        free = all(BACKENDS[judge.backend].rater_kind in ("encoder", "trained") for judge in plan.jurors.values())
+        if free or not answers:
+            usd.append(0.0)
+            tokens.append(0.0)
+            continue
+        known = len(calls) > 0 and calls[["prompt_tokens", "completion_tokens"]].notna().to_numpy().all()
+        sums = calls[["prompt_tokens", "completion_tokens"]].sum(axis=1)
+        tokens.append(float(sums.sum()) / answers if known else None)
+        paid = [
+            cost_of(TokenCounts(int(read), int(written)), prices.get(model)) if known else None
+            for model, read, written in zip(
+                calls["model"], calls["prompt_tokens"].fillna(0), calls["completion_tokens"].fillna(0), strict=True
+            )
+        ]
+        usd.append(sum(filter(None, paid)) / answers if paid and None not in paid else None)
+    for unit, costs in (("usd", usd), ("tokens", tokens), ("answers", [1.0] * len(steps))):
+        values = [cost for cost in costs if cost is not None]
+        if len(values) == len(costs):
+            return [*values, *[max(values, default=0.0)] * (len(plans) - len(steps))], unit
+    raise AssertionError("answers are always known")
+
+
+def rater_of(run: Run, plan: Judge, steps: Sequence[StepTables]) -> dict[str, str]:
+    """Id and kind of the cascade as one rater: a digest of who its steps are. With a simulated step it is simulated."""
+    raters = _raters(run, steps)
+    kinds = {
+        row["rater_kind"]
+        for step in steps
+        for row in next(run.batches(step.gradings[0], ["rater_kind"], 1)).to_pylist()
+    }
+    digest = hashlib.sha256("\n".join([str(len(plan.steps)), *raters]).encode()).hexdigest()[:12]
+    return {"rater_id": f"cascade-{digest}", "rater_kind": "simulated" if "simulated" in kinds else "cascade"}
+
+
+def read_limits(run: Run, limits: TableRef) -> dict[str, list[float | None]]:
+    """Scope → the limit of each step."""
+    found: dict[str, list[float | None]] = {}
+    for row in sorted(run.read(limits).to_pylist(), key=lambda row: row["step"]):
+        found.setdefault(row["scope"], []).append(row["most_risk"])
+    return found
+
+
+def _read(
+    run: Run, refs: Sequence[TableRef], columns: list[str] | None = None, where: ds.Expression | None = None
+) -> pa.Table:
+    return pa.concat_tables([run.read(ref, columns, where) for ref in refs])
+
+
+def _raters(run: Run, steps: Sequence[StepTables]) -> list[str]:
+    return [next(run.batches(step.gradings[0], ["rater_id"], 1))["rater_id"][0].as_py() for step in steps]
+
+
+def _scopes(
+    run: Run, study: Study, steps: Sequence[StepTables], costs: Sequence[float], items: Sequence[str]
+) -> Iterator[ScopeLimits]:
+    risks = [run.read(step.label_risks).to_pandas() for step in steps]
+    most = study.judge.cost_limit or np.inf
+    yield from scope_limits(risks, items, costs[: len(steps)], study.release, most)
+
+
+def _limit(of_scope: Mapping[str, list[float | None]], item: str) -> list[float | None]:
+    """The limits of an item: its own, else those of all, else none."""
+    none: list[float | None] = [None] * max(map(len, of_scope.values()), default=1)
+    return of_scope.get(item) or of_scope.get(ALL) or none
+
+
+def _told(run: Run, steps: Sequence[StepTables], responses: pa.Array | pa.ChunkedArray) -> pd.DataFrame:
+    """By response: its item and, of each step from 1 on, whether it judged it (`asked`), the `risk`, the `reason` to
+    look at its score and whether there is a score (`has`)."""
+    ids = responses.combine_chunks() if isinstance(responses, pa.ChunkedArray) else responses
+    told = pd.DataFrame(index=pd.Index(ids.to_pylist(), name="response_id"))
+    items = pd.Series(dtype=object)
+    for number, step in enumerate(steps, 1):
+        columns = ["response_id", "item_id", "risk", "route_reason", "score"]
+        rows = (
+            _read(run, step.predictions, columns, pc.field("response_id").isin(ids))
+            .to_pandas()
+            .set_index("response_id")
+        )
+        items = items.combine_first(rows["item_id"]) if len(items) else rows["item_id"]
+        own = rows.reindex(told.index)
+        told[f"asked{number}"] = told.index.isin(rows.index)
+        told[f"risk{number}"], told[f"reason{number}"] = own["risk"].astype(float), own["route_reason"]
+        told[f"has{number}"] = own["score"].notna()
+    told["item_id"] = items.reindex(told.index)
+    return told[told["item_id"].notna()]
+
+
+def _places(told: pd.DataFrame, of_scope: Mapping[str, list[float | None]]) -> pd.DataFrame:
+    """By response: `step`, from 0, whose score it has, and whether it `stopped` there; item_id; `asked`, as a list."""
+    count = sum(name.startswith("asked") for name in told)
+    limits = np.array([_limit(of_scope, item)[:count] for item in told["item_id"]], dtype=float).reshape(-1, count)
+    asked, stops, has = (np.zeros((len(told), count), dtype=np.bool_) for _ in range(3))
+    for at in range(count):
+        number = at + 1
+        asked[:, at], has[:, at] = told[f"asked{number}"], told[f"has{number}"]
+        is_open = asked[:, at] & ~told[f"reason{number}"].isin(_CLOSED).to_numpy()
+        stops[:, at] = is_open & (told[f"risk{number}"].to_numpy() <= limits[:, at])
+    stopped = stops.any(axis=1)
+    # A labelled answer was judged by steps, too, that it does not reach: the last of those that its limits ask.
+    reached = asked & ((~np.isnan(limits)) | (np.arange(count) == 0))
+    scored = reached & has
+    last = np.where(scored.any(axis=1), count - 1 - scored[:, ::-1].argmax(axis=1), 0)
+    return pd.DataFrame(
+        {
+            "item_id": told["item_id"],
+            "step": np.where(stopped, stops.argmax(axis=1), last),
+            "stopped": stopped,
+            "asked": [np.flatnonzero(row) + 1 for row in asked],
+        },
+        index=told.index,
+    )
+
+
+def _as_one(
+    run: Run, refs: Sequence[TableRef], place: pd.DataFrame, rater: Mapping[str, str], bundle_of: Mapping[str, str]
+) -> pa.Table:
+    """Rows of judgments or gradings of the responses of these places, as the one rater's, under its own bundles."""
+    rows = _read(run, refs, where=pc.field("response_id").isin(pa.array(place.index, pa.string())))
+    items = place["item_id"].reindex(rows["response_id"].to_pylist())
+    columns = {name: [value] * len(rows) for name, value in rater.items()} | {"bundle_id": items.map(bundle_of)}
+    for name, values in columns.items():
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array(values, pa.string()))
+    return rows
+
+
+def _routed(run: Run, step: StepTables, place: pd.DataFrame, rater_id: str, refused: Mapping[str, str]) -> pa.Table:
+    """Predictions of the responses of these places, as the one rater's: what stopped goes out."""
+    rows = _read(run, step.predictions, where=pc.field("response_id").isin(pa.array(place.index, pa.string())))
+    stopped = place["stopped"].reindex(rows["response_id"].to_pylist()).to_list()
+    reasons = [
+        None if out else reason if reason in _CLOSED else refused.get(item) or refused.get(ALL) or "risk"
+        for out, reason, item in zip(
+            stopped, rows["route_reason"].to_pylist(), rows["item_id"].to_pylist(), strict=True
+        )
+    ]
+    columns = {
+        "rater_id": [rater_id] * len(rows),
+        "route": ["release" if out else "review" for out in stopped],
+        "route_reason": reasons,
+    }
+    for name, values in columns.items():
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array(values, pa.string()))
+    return rows
+
+
+def _rules(
+    run: Run, study: Study, steps: Sequence[StepTables], scopes: Sequence[ScopeLimits], rater_id: str
+) -> dict[type[Row], Rows]:
+    """The mappings of all steps, and what may be released of the cascade as a whole."""
+    every = pa.concat_tables([run.read(step.calibrations) for step in steps]).to_pylist()
+    return {
+        Calibrations: list({row["calibration_id"]: row for row in every}.values()),
+        Candidates: [],
+        ReleaseRules: [rule_row(found, study.release) for found in scopes],
+        LabelRisks: [row for found in scopes for row in label_rows(found, rater_id)],
+    }
+
+
+def _escalations(place: pd.DataFrame) -> list[dict[str, object]]:
+    return [
+        {
+            "response_id": name,
+            "item_id": row.item_id,
+            "step": row.step + 1,
+            "stopped": row.stopped,
+            "asked": [*row.asked],
+        }
+        for name, row in zip(place.index, place.itertuples(index=False), strict=True)
+    ]

@@ -1,0 +1,111 @@
+"""A cascade from the study to what goes out: each step is asked about what reaches it, and one rater comes of it."""
+
+import pytest
+from cascade_study import make_study
+
+from rubricflow.flows.grade import grade
+from rubricflow.flows.validate import planned_calls
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.store.catalogue import ask
+from rubricflow.tasks.core.store.warehouse import Warehouse
+
+
+def graded(study, warehouse):
+    grade(str(study), warehouse=str(warehouse))
+    opened = Warehouse.open(warehouse)
+    return opened.run(opened.runs()[-1])
+
+
+def rows(run, query):
+    return ask(run, query).fetchall()
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cascade")
+    study = make_study(folder)
+    return study, graded(study, folder / "warehouse")
+
+
+def test_the_dear_judge_is_asked_about_labelled_answers_and_what_the_cheap_one_is_unsure_of(steps):
+    _, run = steps
+    ((first, second),) = rows(
+        run, "SELECT min(most_risk) FILTER (step = 1), min(most_risk) FILTER (step = 2) FROM cascade_limits"
+    )
+    assert 0 < first < 1
+    assert 0 <= second < 1
+    counted = "SELECT count(DISTINCT response_id) FROM attempts WHERE rater_id LIKE 'foreign:%s%%'"
+    assert rows(run, counted % "cheap") == [(400,)]
+    unsure = rows(
+        run,
+        f"""SELECT count(*) FROM step_predictions JOIN responses USING (response_id)
+        WHERE rater_id LIKE 'foreign:cheap%' AND (risk > {first} OR responses.split = 'calibration')""",
+    )
+    assert rows(run, counted % "dear") == unsure
+    assert unsure[0][0] < 350
+
+
+def test_one_rater_has_every_answer_once_as_the_step_judged_it_at_which_it_stopped(steps):
+    _, run = steps
+    assert rows(run, "SELECT count(*), count(DISTINCT response_id), count(DISTINCT rater_id) FROM predictions") == [
+        (400, 400, 1)
+    ]
+    differing = rows(
+        run,
+        """SELECT count(*) FROM predictions p JOIN escalations e USING (response_id)
+        JOIN cascade_limits l ON l.step = e.step
+        JOIN step_predictions s ON s.response_id = p.response_id AND s.rater_id = l.rater_id
+        WHERE p.score <> s.score OR p.risk <> s.risk OR (p.route = 'release') <> (s.risk <= l.most_risk)""",
+    )
+    assert differing == [(0,)]
+    kinds = rows(run, "SELECT rater_kind, count(*) FROM gradings GROUP BY ALL ORDER BY ALL")
+    assert kinds[0] == ("cascade", 400)
+
+
+def test_what_goes_out_keeps_the_promise_and_its_rule_says_so(steps):
+    _, run = steps
+    ((upper, released, wrong),) = rows(run, "SELECT upper, released, wrong FROM release_rules")
+    assert upper <= 0.1
+    assert released >= 150
+    told = rows(run, "SELECT sum(stopped), sum(wrong) FROM cascade_limits")
+    assert told == [(released, wrong)]
+    shares = rows(
+        run,
+        """SELECT avg(CAST(p.score <> g.score AS INTEGER)) FROM predictions p JOIN gradings g USING (response_id)
+        WHERE g.rater_kind = 'human' AND p.split = 'test' AND p.route = 'release'""",
+    )
+    assert shares[0][0] <= 0.1
+
+
+def test_the_same_study_asks_nothing_again(steps, monkeypatch):
+    study, run = steps
+    monkeypatch.setattr("rubricflow.tasks.grading.judge.task._judge_here", lambda *_: pytest.fail("a shard was judged"))
+    assert graded(study, run.warehouse.root).run_id == run.run_id
+
+
+def test_without_enough_labels_only_the_first_step_is_asked_and_all_goes_to_people(tmp_path):
+    run = graded(make_study(tmp_path, answers=60, labelled=12), tmp_path / "warehouse")
+    assert rows(run, "SELECT DISTINCT route, route_reason FROM predictions") == [("review", "no_promise")]
+    assert rows(run, "SELECT DISTINCT step, stopped FROM escalations") == [(1, False)]
+    assert rows(run, "SELECT count(*) FROM attempts WHERE rater_id LIKE 'foreign:dear%'") == [(12,)]
+    ((note,),) = rows(run, "SELECT DISTINCT note FROM cascade_limits")
+    assert "22 needed" in note
+
+
+def test_what_a_study_may_not_say(tmp_path):
+    study = make_study(tmp_path)
+    text = study.read_text()
+    one = text.replace("dear.csv", "cheap.csv")
+    study.write_text(one)
+    with pytest.raises(InputError, match="one and the same"):
+        load_study(study)
+    study.write_text(text.replace("calibration: {minimum", "reward: {retention: {ladder: 0.5}}\ncalibration: {minimum"))
+    with pytest.raises(InputError, match="cascade"):
+        load_study(study)
+
+
+def test_the_plan_says_the_most_that_each_step_may_be_asked(steps):
+    study, _ = steps
+    labels = [row[0] for row in planned_calls(study)]
+    assert labels == ["a, step 1", "a, step 2", "all"]

@@ -1,0 +1,156 @@
+"""Limits of a cascade: against plain loops, against the promise of one judge, and in simulation."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+from scipy.stats import binomtest, norm
+
+from rubricflow.tasks.core.stats.promise import promise
+from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, least_cost, least_error, stopping
+
+COSTS, PEOPLE = (1.0, 10.0), 200.0
+
+
+def drawn(rng, n, easiness=(2.0, 3.5), clusters=None):
+    """Two judges, of whom the second errs less; hard answers are hard for both, and half of their luck is one."""
+    hard = 1.8 * rng.normal(size=n)
+    chance = np.column_stack([expit(hard - ease + 0.8 * rng.normal(size=n)) for ease in easiness])
+    luck = np.sqrt(0.5) * rng.normal(size=n)[:, None] + np.sqrt(0.5) * rng.normal(size=chance.shape)
+    wrong = luck < norm.ppf(chance)
+    cluster = np.arange(n) if clusters is None else rng.integers(0, clusters, n)
+    return StepRisks(chance, wrong, rng.random(chance.shape) < 0.95, cluster.astype(str))
+
+
+def in_a_loop(rows, limits):
+    """(released, wrong, cost without people, cost with them), answer by answer."""
+    released = wrong = 0
+    asking = people = 0.0
+    for at in range(len(rows.risk)):
+        for step, limit in enumerate(limits):
+            if step and limit == NEVER:
+                continue
+            asking += COSTS[step]
+            if rows.open[at, step] and rows.risk[at, step] <= limit:
+                released += 1
+                wrong += rows.wrong[at, step]
+                break
+        else:
+            people += PEOPLE
+    n = len(rows.risk)
+    return released, wrong, asking / n, (asking + people) / n
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(30, 150), st.booleans())
+def test_limits_do_what_a_loop_says_and_their_test_passes(seed, n, clustered):
+    rows = drawn(np.random.default_rng(seed), n, clusters=n // 3 if clustered else None)
+    made = least_cost(rows, COSTS, PEOPLE, 0.1, 0.9)
+    if made is None:
+        return
+    released, wrong, asking, cost = in_a_loop(rows, made.limits)
+    assert (made.released, made.wrong) == (released, wrong)
+    assert (made.asking, made.cost) == (pytest.approx(asking), pytest.approx(cost))
+    assert made.upper <= 0.1 + 1e-9
+    assert 0 < made.worth <= made.released
+    if not clustered:
+        assert binomtest(int(wrong), released, 0.1, "less").pvalue <= 0.1 + 1e-9
+    shuffled = np.random.default_rng(seed).permutation(n)
+    again = least_cost(StepRisks(*(part[shuffled] for part in rows[:4])), COSTS, PEOPLE, 0.1, 0.9)
+    assert again is not None
+    assert again.limits == made.limits
+    assert again[1:] == pytest.approx(made[1:])
+
+
+def test_what_stops_where():
+    risk = np.array([[0.1, 0.9], [0.2, 0.1], [0.9, 0.9], [0.1, 0.1]])
+    is_open = np.array([[True, True], [True, True], [True, True], [False, True]])
+    assert stopping(risk, is_open, (0.1, 0.1)).tolist() == [0, 1, 2, 1]
+    assert stopping(risk, is_open, (NEVER, 0.1)).tolist() == [2, 1, 2, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_step_lets_out_about_as_much_as_the_promise_of_a_judge(seed):
+    rows = drawn(np.random.default_rng(seed), 300, easiness=(2.5,))
+    alone = promise(rows.risk[rows.open[:, 0], 0], rows.wrong[rows.open[:, 0], 0], 0.1, 0.9)
+    made = least_cost(rows, (1.0,), PEOPLE, 0.1, 0.9)
+    assert made is not None
+    assert alone.released
+    assert made.released / alone.released == pytest.approx(1, abs=0.25)
+
+
+def test_too_few_labels_and_judges_who_always_err_allow_nothing():
+    rng = np.random.default_rng(0)
+    assert least_cost(drawn(rng, 21), COSTS, PEOPLE, 0.1, 0.9) is None
+    rows = drawn(rng, 300)
+    assert least_cost(rows._replace(wrong=np.ones_like(rows.wrong)), COSTS, PEOPLE, 0.1, 0.9) is None
+    assert least_cost(rows._replace(open=np.zeros_like(rows.open)), COSTS, PEOPLE, 0.1, 0.9) is None
+
+
+def test_what_a_constant_keeps_is_no_promise():
+    rows = drawn(np.random.default_rng(1), 400)
+    assert least_cost(rows, COSTS, PEOPLE, 0.1, 0.9) is not None
+    assert least_cost(rows._replace(constant=np.full(400, 0.001)), COSTS, PEOPLE, 0.1, 0.9) is None
+    assert least_cost(rows._replace(constant=np.full(400, 0.6)), COSTS, PEOPLE, 0.1, 0.9) is not None
+
+
+def test_a_step_that_adds_nothing_is_not_asked():
+    rows = drawn(np.random.default_rng(2), 400)
+    twice = StepRisks(*(np.column_stack([part[:, 0]] * 2) for part in rows[:3]), rows.cluster)
+    made = least_cost(twice, COSTS, PEOPLE, 0.1, 0.9)
+    assert made is not None
+    assert made.limits[1] == NEVER
+    assert made.asking == COSTS[0]
+
+
+def test_a_stated_cost_holds():
+    rows = drawn(np.random.default_rng(3), 400, easiness=(1.5, 4.0))
+    free = least_cost(rows, COSTS, PEOPLE, 0.1, 0.9)
+    bound = least_cost(rows, COSTS, PEOPLE, 0.1, 0.9, most=3.0)
+    assert free is not None
+    assert bound is not None
+    assert bound.asking <= 3.0 < free.asking
+
+
+@pytest.mark.parametrize("most", [1.0, 3.0, 6.0, 11.0])
+def test_the_least_error_for_a_cost_is_that_of_every_pair_of_limits(most):
+    rows = drawn(np.random.default_rng(4), 60)
+    rows = rows._replace(open=np.ones_like(rows.open))
+    made = least_error(rows, COSTS, most, 0.9)
+    assert made is not None
+    assert made.asking <= most
+    assert made.released == 60
+
+    def expected(first):
+        stops = rows.risk[:, 0] <= first
+        return np.where(stops, rows.risk[:, 0], rows.risk[:, 1]).mean(), COSTS[0] + COSTS[1] * (~stops).mean()
+
+    every = [expected(first) for first in (NEVER, *rows.risk[:, 0])]
+    best = min(error for error, cost in every if cost <= most)
+    place = stopping(rows.risk, rows.open, made.limits)
+    assert rows.risk[np.arange(60), place].mean() == pytest.approx(best)
+    assert least_error(rows, COSTS, 0.5, 0.9) is None
+
+
+@pytest.mark.parametrize(("easiness", "noise"), product([(1.0, 2.0), (2.0, 3.5), (3.0, 4.5)], [0.0, 1.0]))
+def test_the_promise_of_the_whole_cascade_holds(easiness, noise):
+    """60 studies of 120 labels at 90 %: by chance more than 12 of them break it in one case of 100."""
+    rng = np.random.default_rng(5)
+    broken = made_any = 0
+    for _ in range(60):
+        rows, new = drawn(rng, 120, easiness), drawn(rng, 3000, easiness)
+        told = [
+            expit(np.log(one.risk / (1 - one.risk)) + noise * rng.normal(size=one.risk.shape)) for one in (rows, new)
+        ]
+        made = least_cost(rows._replace(risk=told[0]), COSTS, PEOPLE, 0.1, 0.9)
+        if made is None:
+            continue
+        made_any += 1
+        place = stopping(told[1], new.open, made.limits)
+        out = np.flatnonzero(place < 2)
+        broken += new.wrong[out, place[out]].mean() > 0.1
+    assert made_any >= 15
+    assert broken <= 12
