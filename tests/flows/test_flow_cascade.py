@@ -100,7 +100,12 @@ def test_what_a_study_may_not_say(tmp_path):
     study.write_text(one)
     with pytest.raises(InputError, match="one and the same"):
         load_study(study)
-    study.write_text(text.replace("calibration: {minimum", "reward: {retention: {ladder: 0.5}}\ncalibration: {minimum"))
+    study.write_text(
+        text.replace(
+            "calibration: {minimum",
+            "reward: {retention: {weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0}}\ncalibration: {minimum",
+        )
+    )
     with pytest.raises(InputError, match="cascade"):
         load_study(study)
 
