@@ -100,11 +100,9 @@ def test_what_a_study_may_not_say(tmp_path):
     study.write_text(one)
     with pytest.raises(InputError, match="one and the same"):
         load_study(study)
+    retention = "{weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0}"
     study.write_text(
-        text.replace(
-            "calibration: {minimum",
-            "reward: {retention: {weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0}}\ncalibration: {minimum",
-        )
+        text.replace("calibration: {minimum", f"reward: {{retention: {retention}}}\ncalibration: {{minimum")
     )
     with pytest.raises(InputError, match="cascade"):
         load_study(study)
