@@ -4,7 +4,12 @@ simulate: classes whose truth is known, 500 studies a cell: cascades of two and 
 weak, middling and strong, with 50 to 400 labels. A promise is broken where more of what goes out is wrong than it says.
 Cost is beside that of the best limits in hindsight: of all combinations the cheapest that keeps the promise in truth
 (`known`), and the cheapest of those that pass the test on these labels, too (`passing`).
-rewardbench: recorded scores of GPT-5.4 and Claude models for RewardBench 2, --data FOLDER; see there.
+rewardbench: recorded scores of GPT-5.4 and Claude models for RewardBench 2 (--data FILE, its scores.parquet): the best
+of the responses to a prompt is chosen, wrongly where it is not the one that people chose, or tied. The risk is learned
+from the margin between the best two mean scores, on labelled prompts, for each step; limits are those of the least
+expected error (`least_error`) for half of what the whole jury takes, and nothing goes to people. The steps: a small
+model, with the large one of its family, with two models of another family; who was asked before is not asked again.
+Labelled prompts are drawn again and again, and the others measured.
 """
 
 from __future__ import annotations
@@ -13,10 +18,13 @@ import argparse
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from promise_world import TOLERANCE, World, drawn_by_judges, wrongness
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold, cross_val_predict
 
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
@@ -25,7 +33,7 @@ from rubricflow.tasks.grading.calibrate.fit import outcome
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, folds
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, risks, sigmas
-from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, _grid, _tried, least_cost, stopping
+from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, _grid, _tried, least_cost, least_error, stopping
 
 STUDIES, HINDSIGHT = 500, 60
 """Of a cell, every second one with authors who answer several questions; and those whose best limits are looked for."""
@@ -133,14 +141,91 @@ def simulate(studies: int, sizes: Sequence[int]) -> None:
             )
 
 
+ARMS = {
+    "GPT-5.4 mini": ("criteria_both_k8", "mini"),
+    "GPT-5.4": ("criteria_both_k8", "full"),
+    "Claude, large": ("criteria_claude_both_k8", "full"),
+    "Claude, small": ("criteria_claude_both_k8", "mini"),
+}
+"""Name → collection and judge: eight replies each, with the criterion of the subset in the prompt."""
+STEPS = (("GPT-5.4 mini",), ("GPT-5.4 mini", "GPT-5.4"), tuple(ARMS))
+
+
+def rewardbench(file: Path, labels: Sequence[int], repeats: int) -> None:
+    """Accuracy and tokens of juries of these models, and of cascades of them."""
+    recorded = pd.read_parquet(file).astype({"score": float})
+    means, tokens = {}, {}
+    for name, (collection, judge) in ARMS.items():
+        own = recorded[(recorded["collection"] == collection) & (recorded["judge"] == judge)]
+        mean = own.groupby(["prompt_id", "response_index"])["score"].mean().unstack()
+        means[name] = (mean - np.nanmean(mean)) / np.nanstd(mean)
+        taken = own.groupby("prompt_id")[["prompt_input_tokens", "prompt_output_tokens"]].first()
+        tokens[name] = taken.sum(axis=1)
+    prompts = sorted(set.intersection(*(set(mean.index[mean[0].notna()]) for mean in means.values())))
+    subset = recorded.drop_duplicates("prompt_id").set_index("prompt_id")["subset"].loc[prompts]
+    right, margin = {}, {}
+    for jury in {*STEPS, *((name,) for name in ARMS)}:
+        score = sum(means[name].loc[prompts].fillna(0.0).to_numpy() for name in jury)
+        best = np.sort(score, axis=1)
+        right[jury] = score[:, 0] > score[:, 1:].max(axis=1) + 1e-9
+        margin[jury] = best[:, -1] - best[:, -2]
+        low, high = exact_interval(int(right[jury].sum()), len(prompts))
+        took = sum(tokens[name].loc[prompts].mean() for name in jury)
+        print(
+            f"{', '.join(jury)}: accuracy {right[jury].mean():.3f} [{low:.3f}, {high:.3f}], {took:,.0f} tokens a prompt"
+        )
+    costs = [
+        sum(tokens[name].loc[prompts].mean() for name in set(jury) - set(before))
+        for before, jury in zip(((), *STEPS), STEPS, strict=False)
+    ]
+    wrong = ~np.column_stack([right[jury] for jury in STEPS])
+    hints = [np.column_stack([np.log(margin[jury] + 0.05), pd.get_dummies(subset)]) for jury in STEPS]
+    print(
+        f"steps cost {', '.join(f'{cost:,.0f}' for cost in costs)}; {len(prompts)} prompts, {repeats} draws of labels"
+    )
+    for n in labels:
+        cells = []
+        for seed in range(repeats):
+            drawn = np.random.default_rng([n, seed]).permutation(len(prompts))
+            known, new = drawn[:n], drawn[n:]
+            risk = np.empty((len(prompts), len(STEPS)))
+            for step, own in enumerate(hints):
+                model = LogisticRegression(C=1.0)
+                risk[new, step] = model.fit(own[known], wrong[known, step]).predict_proba(own[new])[:, 1]
+                fold = KFold(10, shuffle=True, random_state=seed)
+                risk[known, step] = cross_val_predict(
+                    model, own[known], wrong[known, step], cv=fold, method="predict_proba"
+                )[:, 1]
+            rows = StepRisks(risk[known], wrong[known], np.ones((n, len(STEPS)), np.bool_), known.astype(str))
+            made = least_error(rows, costs, sum(costs) / 2, CONFIDENCE)
+            assert made is not None
+            place = stopping(risk[new], np.ones((len(new), len(STEPS)), np.bool_), made.limits)
+            took = sum(costs[k] * (place >= k).mean() for k in range(len(STEPS)) if k == 0 or made.limits[k] > NEVER)
+            error = wrong[new, place].mean()
+            whole = wrong[new, -1].mean()
+            cells.append((1 - error, took / sum(costs), 1 - whole, error <= made.upper))
+        accuracy, share, jury, held = np.array(cells, dtype=float).T
+        print(
+            f"{n} labelled prompts: cascade {accuracy.mean():.3f} ({np.quantile(accuracy, 0.025):.3f} to "
+            f"{np.quantile(accuracy, 0.975):.3f} over draws), {share.mean():.2f} of the jury's tokens (at most "
+            f"{share.max():.2f}), the jury on the same prompts {jury.mean():.3f}; "
+            f"error within its bound in {held.mean():.2f}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", choices=["simulate"])
+    parser.add_argument("part", choices=["simulate", "rewardbench"])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/rewardbench2_scores/scores.parquet"))
+    parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--studies", type=int, default=STUDIES)
     parser.add_argument("--labels", type=int, nargs="*", default=[50, 100, 200, 400])
     given = parser.parse_args()
     warnings.filterwarnings("ignore", category=RuntimeWarning)
-    simulate(given.studies, given.labels)
+    if given.part == "simulate":
+        simulate(given.studies, given.labels)
+    else:
+        rewardbench(given.data, given.labels, given.repeats)
 
 
 if __name__ == "__main__":

@@ -50,9 +50,10 @@ CONTENT: dict[str, Any] = {
     ],
     "protocol": {"name": "rulers", "final_score": "trait_mean", "signals": ["trait_scores", "length"]}
     | {"failed_quote": "demote", "show_weights": False, "unscored": "null", "min_tokens": 1}
-    | {"shared_quotes": 2, "relevance": {"least": -0.3, "failed": "demote"}, "in_parts": True},
+    | {"shared_quotes": 2, "relevance": {"least": -0.3, "failed": "demote"}, "in_parts": True}
+    | {"jurors": ["one", "two"], "combine": "mean", "steps": 2},
 }
-LATER = ("shared_quotes", "relevance", "in_parts")
+LATER = ("shared_quotes", "relevance", "in_parts", "jurors", "combine", "steps")
 """Fields of a protocol that are left out of the content where they are null, or false."""
 
 
@@ -89,6 +90,7 @@ OTHER = {
     "echo": "allowed",
     "levels_shown": "descending",
     "in_parts": False,
+    "combine": "median",
     "least": 2,
     "failed": "repair",
 }
