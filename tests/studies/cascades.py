@@ -19,12 +19,13 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from promise_world import TOLERANCE, World, drawn_by_judges, wrongness
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
@@ -80,12 +81,10 @@ def study(
     seen = [new_risks(one, other) for one, other in zip(labels, new, strict=True)]
     risk, wrong, may_go = (np.column_stack(column) for column in zip(*(one[3] for one in seen), strict=True))
     rows = StepRisks(risk, wrong, may_go, labels[0].cluster)
-    chances = np.column_stack([wrongness(level, truth, 1, TOLERANCE) for level, *_ in seen])
-    of_new = StepRisks(
+    of_new = (
         np.column_stack([one[1] for one in seen]),
-        chances,
         np.column_stack([one[2] for one in seen]),
-        np.arange(len(truth)),
+        np.column_stack([wrongness(level, truth, 1, TOLERANCE) for level, *_ in seen]),
     )
     made = least_cost(rows, costs, by_people, TARGET, CONFIDENCE)
     people_alone = costs[0] + by_people
@@ -104,15 +103,17 @@ def study(
 
 
 def _exact(
-    rows: StepRisks, policies: Floats, costs: Sequence[float], by_people: float
+    new: tuple[Floats, Bools, Floats], policies: Floats, costs: Sequence[float], by_people: float
 ) -> tuple[Floats, Floats, Floats]:
-    """(share wrong of what goes out, cost of an answer, share that goes out) under each combination, in truth."""
+    """(share wrong of what goes out, cost of an answer, share that goes out) under each combination, in truth. new: of
+    new answers the risk at each step, whether the score may go out, and the chance that it is wrong."""
+    risk, is_open, chance = new
     share, cost, out = [], [], []
     for limits in policies:
-        at = stopping(rows.risk, rows.open, limits)
+        at = stopping(risk, is_open, limits)
         went = at < len(costs)
         asked = sum(c * (at >= k).mean() for k, c in enumerate(costs) if k == 0 or limits[k] > NEVER)
-        share.append(rows.wrong[np.flatnonzero(went), at[went]].mean() if went.any() else 0.0)
+        share.append(chance[np.flatnonzero(went), at[went]].mean() if went.any() else 0.0)
         cost.append(asked + by_people * (~went).mean())
         out.append(went.mean())
     return np.array(share), np.array(cost), np.array(out)
@@ -154,18 +155,20 @@ STEPS = (("GPT-5.4 mini",), ("GPT-5.4 mini", "GPT-5.4"), tuple(ARMS))
 def rewardbench(file: Path, labels: Sequence[int], repeats: int) -> None:
     """Accuracy and tokens of juries of these models, and of cascades of them."""
     recorded = pd.read_parquet(file).astype({"score": float})
-    means, tokens = {}, {}
+    means: dict[str, Any] = {}
+    tokens: dict[str, Any] = {}
     for name, (collection, judge) in ARMS.items():
         own = recorded[(recorded["collection"] == collection) & (recorded["judge"] == judge)]
         mean = own.groupby(["prompt_id", "response_index"])["score"].mean().unstack()
-        means[name] = (mean - np.nanmean(mean)) / np.nanstd(mean)
+        means[name] = (mean - np.nanmean(mean.to_numpy())) / np.nanstd(mean.to_numpy())
         taken = own.groupby("prompt_id")[["prompt_input_tokens", "prompt_output_tokens"]].first()
         tokens[name] = taken.sum(axis=1)
     prompts = sorted(set.intersection(*(set(mean.index[mean[0].notna()]) for mean in means.values())))
     subset = recorded.drop_duplicates("prompt_id").set_index("prompt_id")["subset"].loc[prompts]
-    right, margin = {}, {}
+    right: dict[Any, Any] = {}
+    margin: dict[Any, Any] = {}
     for jury in {*STEPS, *((name,) for name in ARMS)}:
-        score = sum(means[name].loc[prompts].fillna(0.0).to_numpy() for name in jury)
+        score = np.sum([means[name].loc[prompts].fillna(0.0).to_numpy() for name in jury], axis=0)
         best = np.sort(score, axis=1)
         right[jury] = score[:, 0] > score[:, 1:].max(axis=1) + 1e-9
         margin[jury] = best[:, -1] - best[:, -2]
@@ -189,12 +192,12 @@ def rewardbench(file: Path, labels: Sequence[int], repeats: int) -> None:
             drawn = np.random.default_rng([n, seed]).permutation(len(prompts))
             known, new = drawn[:n], drawn[n:]
             risk = np.empty((len(prompts), len(STEPS)))
-            for step, own in enumerate(hints):
+            for step, hint in enumerate(hints):
                 model = LogisticRegression(C=1.0)
-                risk[new, step] = model.fit(own[known], wrong[known, step]).predict_proba(own[new])[:, 1]
-                fold = KFold(10, shuffle=True, random_state=seed)
+                risk[new, step] = model.fit(hint[known], wrong[known, step]).predict_proba(hint[new])[:, 1]
+                fold = StratifiedKFold(5, shuffle=True, random_state=seed)
                 risk[known, step] = cross_val_predict(
-                    model, own[known], wrong[known, step], cv=fold, method="predict_proba"
+                    model, hint[known], wrong[known, step], cv=fold, method="predict_proba"
                 )[:, 1]
             rows = StepRisks(risk[known], wrong[known], np.ones((n, len(STEPS)), np.bool_), known.astype(str))
             made = least_error(rows, costs, sum(costs) / 2, CONFIDENCE)
@@ -219,13 +222,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data/rewardbench2_scores/scores.parquet"))
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--studies", type=int, default=STUDIES)
-    parser.add_argument("--labels", type=int, nargs="*", default=[50, 100, 200, 400])
+    parser.add_argument("--labels", type=int, nargs="*", help="50 to 400, or 100 to 400")
     given = parser.parse_args()
     warnings.filterwarnings("ignore", category=RuntimeWarning)
     if given.part == "simulate":
-        simulate(given.studies, given.labels)
+        simulate(given.studies, given.labels or [50, 100, 200, 400])
     else:
-        rewardbench(given.data, given.labels, given.repeats)
+        rewardbench(given.data, given.labels or [100, 200, 400], given.repeats)
 
 
 if __name__ == "__main__":

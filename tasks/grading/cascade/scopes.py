@@ -135,7 +135,7 @@ def scope_limits(
 
 
 def limit_rows(
-    found: ScopeLimits, raters: Sequence[str], costs: Sequence[float], unit: str
+    found: ScopeLimits, raters: Sequence[str | None], costs: Sequence[float], unit: str
 ) -> Iterator[dict[str, Any]]:
     """Rows of `cascade_limits` of a scope. raters: who judges at each step."""
     limits = found.made.limits if found.made else (NEVER,) * len(raters)
@@ -201,12 +201,12 @@ def label_rows(found: ScopeLimits, rater_id: str) -> Iterator[dict[str, Any]]:
     if labels is None:
         return
     place, stops = labels.at(found.made.limits if found.made else (NEVER,) * labels.score.shape[1])
-    for at, (response_id, told) in enumerate(labels.told.iterrows()):
+    kept = ["response_id", "item_id", "cluster", "human", "lowest", "highest", "step"]
+    for at, told in enumerate(labels.told.reset_index()[kept].to_dict("records")):
         step = place[at]
         if not np.isnan(labels.score[at, step]):
             yield {
-                **told[["item_id", "cluster", "human", "lowest", "highest", "step"]].to_dict(),
-                "response_id": response_id,
+                **{str(name): value for name, value in told.items()},
                 "rater_id": rater_id,
                 "score": float(told["lowest"] + told["step"] * labels.score[at, step]),
                 "risk": float(labels.rows.risk[at, step]),

@@ -47,6 +47,8 @@ RULES = "rules"
 _TEACHES = pa.array(["calibration", "crossed", "chosen"])
 _CLOSED = ("unscored", "precheck", "weak_evidence", "uncalibrated", "out_of_range", "level_unseen")
 """Reasons to look at a score that no limit of risk touches."""
+_OF_STEP = ("asked", "risk", "reason", "has")
+"""What `_told` tells of each step."""
 _BATCH = 20_000
 
 
@@ -63,8 +65,12 @@ class StepTables(NamedTuple):
 
     def after(self, before: StepTables) -> StepTables:
         """Together with what the step made of other answers before; mappings are the same."""
-        joined = (one + other for one, other in zip(before[:4], self[:4], strict=True))
-        return StepTables(*joined, self.calibrations, self.label_risks)
+        return self._replace(
+            judgments=before.judgments + self.judgments,
+            gradings=before.gradings + self.gradings,
+            attempts=before.attempts + self.attempts,
+            predictions=before.predictions + self.predictions,
+        )
 
 
 class CascadeTables(NamedTuple):
@@ -287,7 +293,7 @@ def _told(run: Run, steps: Sequence[StepTables], responses: pa.Array | pa.Chunke
 
 def _places(told: pd.DataFrame, of_scope: Mapping[str, list[float | None]]) -> pd.DataFrame:
     """By response: `step`, from 0, whose score it has, and whether it `stopped` there; item_id; `asked`, as a list."""
-    count = sum(name.startswith("asked") for name in told)
+    count = (len(told.columns) - 1) // len(_OF_STEP)
     limits = np.array([_limit(of_scope, item)[:count] for item in told["item_id"]], dtype=float).reshape(-1, count)
     asked, stops, has = (np.zeros((len(told), count), dtype=np.bool_) for _ in range(3))
     for at in range(count):
@@ -357,13 +363,5 @@ def _rules(
 
 
 def _escalations(place: pd.DataFrame) -> list[dict[str, object]]:
-    return [
-        {
-            "response_id": name,
-            "item_id": row.item_id,
-            "step": row.step + 1,
-            "stopped": row.stopped,
-            "asked": [*row.asked],
-        }
-        for name, row in zip(place.index, place.itertuples(index=False), strict=True)
-    ]
+    columns = place.assign(response_id=place.index, step=place["step"] + 1)
+    return [{str(name): value for name, value in row.items()} for row in columns.to_dict("records")]

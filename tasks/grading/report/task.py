@@ -21,6 +21,7 @@ from rubricflow.tasks.core.display.printed import markdown, show, show_sentences
 from rubricflow.tasks.core.display.quotes import NO_JUROR
 from rubricflow.tasks.core.display.reasons import needs_of
 from rubricflow.tasks.core.display.table import as_records
+from rubricflow.tasks.core.display.worth import QUERIES as WORTH_QUERIES
 from rubricflow.tasks.core.monitor.artifacts import announce, leave_table, leave_text
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import score_frame
@@ -111,6 +112,7 @@ def viewed(run: Run) -> View:
     refs = (*(run.ref(row, stage) for row, stage in stages), run.ref(Predictions, "calibrate"))
     tables_of_scores = read_scores(run, *refs, predicted=_SHOWN, signals=False)
     scores = score_frame(tables_of_scores, study.evaluation.target).frame
+    several = bool(study.judge.escalate or study.judge.jury)
     with catalogue(run) as tables:
         whole = {name: tables.sql(f"SELECT * FROM {name}").to_arrow_table() for name in _WHOLE}
         bundles = unlocked(tables.sql("SELECT * FROM bundles").to_arrow_table().to_pylist())
@@ -126,6 +128,7 @@ def viewed(run: Run) -> View:
             counts=counts(tables, study.evaluation.target),
             answers=tables.sql(FIRST_ANSWERS).to_arrow_table(),
             needs=needs_of(study.release, read_marked(run, refs[1], refs[2], study.evaluation.target)),
+            worth={name: tables.sql(query).df() for name, query in WORTH_QUERIES.items()} if several else {},
             links=feedback_pages(run),
         )
     return view(content, study.model_dump(mode="json"), manifest, has_review=not run.warehouse.mirrored)

@@ -18,6 +18,7 @@ from rubricflow.tasks.core.display.reasons import by_scope
 from rubricflow.tasks.core.display.section import Columns, Page, Part, Text
 from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.display.verdict import ReleaseVerdict, verdict, wrong_words
+from rubricflow.tasks.core.display.worth import worth_section
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric
 from rubricflow.tasks.core.stats.promise import PromiseNeeds
 from rubricflow.tasks.grading.report import answers, gates, made
@@ -68,6 +69,8 @@ class Tables:
     """As answers.py asks for them."""
     needs: Sequence[PromiseNeeds] = ()
     """What every promise of the study wants."""
+    worth: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    """What `worth_section` takes; empty where one judge judged alone."""
     links: Mapping[str, str] = field(default_factory=dict)
     """response_id → its student's page of feedback, relative to the report."""
 
@@ -135,6 +138,7 @@ def view(
             typical,
         ),
         agreement_section(figures, ranking, int(scores["target"].notna().sum())),
+        worth_section(tables.worth, release, manifest.get("costs", {}).get("minutes")) if tables.worth else None,
         errors_section(scores, scales, figures, worst),
         evidence_section(counts["worth"][0], counts["quotes"], counts["decisions"], figures),
         raters_section(figures, answers.persons(scores), tables.rater_effects.to_pylist()),

@@ -1,0 +1,212 @@
+"""What judges, juries and cascades are worth: what judging an answer costs, beside agreement with people and beside the
+errors among what would go out. All of a study on the same marked answers, whose marks no score has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
+from rubricflow.tasks.core.display.section import Drawing, Section
+from rubricflow.tasks.core.display.table import Cell, Cells, Row, Table, count
+from rubricflow.tasks.core.stats.bootstrap import bootstrap, pair_terms, statistics_of_totals
+from rubricflow.tasks.core.stats.promise import exact_interval, missed_by_constant, promise
+from rubricflow.tasks.core.stats.verdict import Estimate
+
+QUERIES = {
+    "label_risks": "SELECT * FROM label_risks ORDER BY rater_id, response_id",
+    "jurors": """
+        SELECT g.rater_id, g.response_id, l.item_id, l.cluster, l.lowest, l.highest, l.step, l.human,
+            avg(g.score) AS score
+        FROM gradings AS g JOIN (SELECT DISTINCT ON (response_id) * FROM label_risks) AS l USING (response_id)
+        WHERE g.rater_id IN (SELECT rater_id FROM attempts) AND g.rater_id NOT IN (SELECT rater_id FROM label_risks)
+            AND g.score IS NOT NULL
+        GROUP BY ALL ORDER BY g.rater_id, g.response_id""",
+    "cost_of_rater": """
+        SELECT rater_id, count(DISTINCT response_id) AS answers, sum(usd) AS usd,
+            count(*) FILTER (usd IS NULL) AS unpriced,
+            sum(prompt_tokens + completion_tokens)::DOUBLE AS tokens,
+            count(*) FILTER (prompt_tokens IS NULL OR completion_tokens IS NULL) AS uncounted
+        FROM costs GROUP BY ALL ORDER BY ALL""",
+    "cascade_limits": "SELECT * FROM cascade_limits ORDER BY scope, step",
+    "lines": """
+        SELECT DISTINCT ON (rater_b) rater_b AS name, value FROM metrics
+        WHERE metric IN ('standing_qwk_item_mean', 'standing_qwk') AND rater_b IN ('people', 'text_only')
+            AND slice = 'all' AND value IS NOT NULL ORDER BY rater_b, metric DESC""",
+}
+"""Over a connection with a view per table of a run."""
+UNIT = (0.0, 1.0, 1.0)
+"""Scores as shares of their scale; what is asked of them needs no steps."""
+LINES = {"people": "people with each other", "text_only": "words alone"}
+
+
+class Worth(NamedTuple):
+    """One judge, jury or cascade.
+
+    cost: of judging an answer, None where it is not known; agreement: QWK with people; error: share wrong of the
+    released, by its own promise; released, n: marked answers; calibrated: whether scores were fitted to marks.
+    """
+
+    name: str
+    cost: float | None
+    agreement: Estimate
+    error: Estimate
+    released: int
+    n: int
+    calibrated: bool
+
+
+def worths(found: Mapping[str, pd.DataFrame], release: Row) -> tuple[list[Worth], str]:
+    """All that judged a run's marked answers, cheapest first, and in what unit their costs are.
+
+    found: query → its rows; release: settings, of which `risk`, `confidence`, `tolerance` and `by`.
+    """
+    limits, risks = found["cascade_limits"], found["label_risks"]
+    costs, unit = rater_costs([*map(str, risks["rater_id"].unique())], found["cost_of_rater"], limits)
+    judged = list[Worth]()
+    for rater, rows in risks.groupby("rater_id", sort=False):
+        name, whole = str(rater), str(rater).startswith("cascade-")
+        if whole:
+            released, wrong = int(limits["stopped"].sum()), int(limits["wrong"].sum())
+        else:
+            released, wrong = _let_out(rows, release)
+        error = Estimate(None)
+        if released:
+            error = Estimate(wrong / released, *exact_interval(wrong, released), n=released)
+        steps = limits.loc[limits["rater_id"] == name, "step"]
+        label = "the cascade" if whole else f"step {steps.iloc[0]}: {name}" if len(steps) else name
+        judged.append(Worth(label, costs.get(name), _agreement(rows), error, released, len(rows), True))
+    for rater, rows in found["jurors"].groupby("rater_id", sort=False):
+        alone = Worth(str(rater), costs.get(str(rater)), _agreement(rows), Estimate(None), 0, len(rows), False)
+        judged.append(alone)
+    return sorted(judged, key=lambda one: (one.cost is None, one.cost or 0.0)), unit
+
+
+def rater_costs(raters: Sequence[str], calls: pd.DataFrame, limits: pd.DataFrame) -> tuple[dict[str, float], str]:
+    """Rater → what judging an answer costs it, and in what: US dollars where all are known, else tokens, else nothing.
+
+    A jury costs what all with calls do; a cascade each of its steps, as often as marked answers reach it.
+    """
+    if len(limits):
+        costs = {str(rater): float(cost) for rater, cost in zip(limits["rater_id"], limits["cost"], strict=True)}
+        before = limits.groupby("scope")["stopped"].cumsum() - limits["stopped"]
+        asked = limits["most_risk"].notna() | (limits["step"] == 1)
+        n = limits.loc[limits["step"] == 1, "n"].sum()
+        whole = float((limits["cost"] * (limits["n"] - before) * asked).sum()) / max(n, 1)
+        costs |= {rater: whole for rater in raters if rater.startswith("cascade-")}
+        return costs, str(limits["unit"].iloc[0])
+    unit = "usd" if len(calls) and not calls["unpriced"].any() else "tokens"
+    if not len(calls) or (unit == "tokens" and calls["uncounted"].any()):
+        return {}, "answers"
+    own = {str(row["rater_id"]): float(row[unit]) / row["answers"] for row in calls.to_dict("records")}
+    return own | {rater: sum(own.values()) for rater in raters if rater.startswith("jury:")}, unit
+
+
+def _let_out(rows: pd.DataFrame, release: Row) -> tuple[int, int]:
+    """Marked answers that the promise of a judge alone lets out, and those of them that are wrong."""
+    released = wrong = 0
+    scopes = [rows] if release["by"] == "set" else [own for _, own in rows.groupby("item_id")]
+    for scope in scopes:
+        own = scope[scope["open"] & ~scope["refused"].isin(["asks_nothing", "question_means"])]
+        if not len(own):
+            continue
+        steps = ((own["human"] - own["lowest"]) / own["step"]).to_numpy()
+        tops = ((own["highest"] - own["lowest"]) / own["step"]).round().to_numpy()
+        constant = np.empty(len(own))
+        for _, places in own.reset_index().groupby("item_id").groups.items():
+            at = places.to_numpy()
+            constant[at] = missed_by_constant(steps[at], tops[at][0], release["tolerance"]).mean()
+        parts = own["risk"].to_numpy(), own["wrong"].to_numpy()
+        made = promise(*parts, release["risk"], release["confidence"], own["cluster"].to_numpy(str), constant)
+        released, wrong = released + made.released, wrong + made.wrong
+    return released, wrong
+
+
+def _agreement(rows: pd.DataFrame) -> Estimate:
+    """QWK of the scores with people's, each as a share of its scale, so that scales may differ."""
+    span = rows["highest"] - rows["lowest"]
+    human, machine = (((rows[name] - rows["lowest"]) / span).clip(0, 1).to_numpy(float) for name in ("human", "score"))
+    if len(rows) < 2:
+        return Estimate(None)
+    value = statistics_of_totals(pair_terms(human, machine, UNIT).sum(axis=0, keepdims=True))["qwk_continuous"][0]
+    found = bootstrap(human, machine, rows["cluster"].to_numpy(str), UNIT, draws=1000)["qwk_continuous"]
+    return Estimate(
+        None if np.isnan(value) else float(value), found.low, found.high, clusters=found.clusters, n=len(rows)
+    )
+
+
+def worth_section(found: Mapping[str, pd.DataFrame], release: Row, minutes: float | None = None) -> Section | None:
+    """What each judge, jury and cascade of a run costs and is worth; None where there is one judge alone.
+
+    found: as in `worths`; minutes: that a person takes for an answer, None where nobody says.
+    """
+    judged, unit = worths(found, release)
+    lines = {LINES[row["name"]]: float(row["value"]) for row in found["lines"].to_dict("records")}
+    return section_of(judged, unit, lines, release, minutes) if len(judged) > 1 else None
+
+
+def section_of(
+    judged: Sequence[Worth], unit: str, lines: Mapping[str, float], release: Row, minutes: float | None
+) -> Section:
+    """The section. lines: what agreement is compared with → its value."""
+    priced = [one for one in judged if one.cost is not None]
+    times = 1
+    while priced and times < 10**9 and max(one.cost or 0.0 for one in priced) * times < 5:
+        times *= 1000
+    what = {"usd": "US dollars", "tokens": "tokens", "answers": "answers judged"}[unit]
+    across = f"{what} for {'one answer' if times == 1 else f'{times:,} answers'}"
+    header: tuple[str, ...] = (
+        "",
+        "marked answers",
+        f"{what} an answer",
+        "QWK with people",
+        "may go out",
+        "wrong of these",
+        "to people",
+    )
+    header += ("people's minutes for 100 answers",) if minutes else ()
+    return Section(
+        "worth",
+        "Worth: what does it cost, and what is it worth?",
+        f"What {say.plural(len(judged), 'judge')} cost, and how far they can be trusted",
+        lead="On the marked answers, by scores that have not seen the answer's mark. What may go out keeps the "
+        f"promise: at most {say.rate(release['risk'])} wrong. Numbers in brackets are 95% intervals.",
+        drawings=tuple(_drawings(priced, times, across, lines)) if len(priced) > 1 else (),
+        tables=(Table("worth", "Judges, juries and cascades", header, tuple(_cells(one, minutes) for one in judged)),),
+        notes=() if all(one.calibrated for one in judged) else ("Jurors alone are shown before calibration.",),
+    )
+
+
+def _drawings(priced: Sequence[Worth], times: int, across: str, lines: Mapping[str, float]) -> Iterator[Drawing]:
+    ends = [0.0, max(one.cost or 0.0 for one in priced) * times]
+    kinds = {
+        "Agreement with people (QWK)": [(one, one.agreement) for one in priced],
+        "Share wrong of what may go out": [(one, one.error) for one in priced],
+    }
+    for title, estimates in kinds.items():
+        series = [
+            ChartLine(one.name, (ChartPoint((one.cost or 0.0) * times, estimate.value, estimate.low, estimate.high),))
+            for one, estimate in estimates
+            if estimate.value is not None
+        ]
+        if title.startswith("Agreement"):
+            series += [ChartLine(name, tuple(ChartPoint(end, value) for end in ends)) for name, value in lines.items()]
+        if series:
+            yield Drawing(f"{title} by cost", line_chart(title, series, across, title, within=(0.0,)))
+
+
+def _cells(one: Worth, minutes: float | None) -> Cells:
+    out = one.released / one.n if one.n and one.calibrated else None
+    kept = None if out is None else 1 - out
+    agreement, error = (
+        Cell(estimate.value, estimate.low, estimate.high, digits=3, ends="interval", clusters=estimate.clusters)
+        for estimate in (one.agreement, one.error)
+    )
+    cost = "–" if one.cost is None else f"{one.cost:,.0f}" if one.cost >= 100 else f"{one.cost:.2g}"
+    shares = tuple("–" if share is None else say.share(share) for share in (out, kept))
+    cells: Cells = (say.name(one.name), count(one.n), cost, agreement, shares[0], error, shares[1])
+    return (*cells, Cell(None if kept is None else 100 * kept * minutes, digits=0)) if minutes else cells
