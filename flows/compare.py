@@ -14,8 +14,11 @@ from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.settings.study import Evaluation
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations
 from rubricflow.tasks.core.contracts.tables.data import Split
+from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.worth import QUERIES, compared
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.stats.scores import score_frame
+from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.compared.task import AgreementGap, write_compared
 from rubricflow.tasks.grading.evaluate.compare import (
@@ -54,14 +57,22 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE) -> N
         part = both[both["item_id"].map(scales) == scale]
         figures[scale] = list(agreements(part, groups, scales, plan.draws, plan.seed))
     unscored = int((in_a & ~in_b).sum()), int((in_b & ~in_a).sum())
-    sentence, page = write_compared(
-        (run_a, run_b), (study, other), figures, differences, most_changed(both, scales), unscored
-    )
+    found = {"A": (_worth(run_a), study.release.model_dump()), "B": (_worth(run_b), other.release.model_dump())}
+    worth = compared(found)
+    changed = most_changed(both, scales)
+    sentence, page = write_compared((run_a, run_b), (study, other), figures, differences, changed, unscored, worth)
     print(f"{sentence}.", file=sys.stderr)
     if differences:
         header = ("scale", "statistic", "b - a", "low", "high", "p", "responses", "resampled", "clusters", "note")
         print_rows(header, differences)
+    for table in worth.tables if worth else ():
+        print_rows(table.header, [tuple(map(say.plain, map(str, cells))) for cells in table.rows])
     print(f"report: {page}", file=sys.stderr)
+
+
+def _worth(run: Run) -> dict[str, pd.DataFrame]:
+    with catalogue(run) as tables:
+        return {name: tables.sql(query).df() for name, query in QUERIES.items()}
 
 
 def agreement_gaps(

@@ -122,14 +122,15 @@ def line_chart(
     up: str,
     ticks: Mapping[float, str] | None = None,
     within: Iterable[float] = (),
+    from_zero: bool = False,
 ) -> Markup:
     """Lines with an upright for each interval. across, up: what the axes show; ticks: place → label, for an axis that
-    is not of round numbers; within: values that the upright axis holds too, so that charts can be compared. At least
-    one point in all."""
+    is not of round numbers; within: values that the upright axis holds too, so that charts can be compared; from_zero:
+    whether the axis across begins there. At least one point in all."""
     points = list(chain.from_iterable(line.points for line in series))
     ends = [end for end in chain.from_iterable(point[1:] for point in points) if end is not None]
     tick_words: Callable[[float], str] = ticks.__getitem__ if ticks else say.level
-    on = axis([point.x for point in points], 8, left=LEFT, right=RIGHT)
+    on = axis([*[0.0] * from_zero, *(point.x for point in points)], 8, left=LEFT, right=RIGHT)
     on = on._replace(ticks=tuple(tick for tick in on.ticks if tick == int(tick)))
     if ticks:
         on = Axis(min(ticks) - 0.3, max(ticks) + 0.3, tuple(ticks), LEFT, RIGHT)

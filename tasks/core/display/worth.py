@@ -149,6 +149,27 @@ def worth_section(found: Mapping[str, pd.DataFrame], release: Row, minutes: floa
     return section_of(judged, unit, lines, release, minutes) if len(judged) > 1 else None
 
 
+def compared(runs: Mapping[str, tuple[Mapping[str, pd.DataFrame], Row]]) -> Section | None:
+    """The same of several runs side by side, by what they are called: of each what its judges cost and are worth by its
+    own settings of release; None where nothing is marked. Costs in different units are left out."""
+    judged, units = list[Worth](), set[str]()
+    for name, (found, release) in runs.items():
+        own, unit = worths(found, release)
+        judged += [one._replace(name=f"{name} {one.name}") for one in own]
+        units |= {unit} if any(one.cost is not None for one in own) else set()
+    if not judged:
+        return None
+    if len(units) > 1:
+        judged = [one._replace(cost=None) for one in judged]
+    lines = {
+        f"{name}: {LINES[row['name']]}": float(row["value"])
+        for name, (found, _) in runs.items()
+        for row in found["lines"].to_dict("records")
+    }
+    release = next(iter(runs.values()))[1]
+    return section_of(judged, units.pop() if len(units) == 1 else "answers", lines, release, None)
+
+
 def section_of(
     judged: Sequence[Worth], unit: str, lines: Mapping[str, float], release: Row, minutes: float | None
 ) -> Section:
@@ -189,24 +210,28 @@ def _drawings(priced: Sequence[Worth], times: int, across: str, lines: Mapping[s
     }
     for title, estimates in kinds.items():
         series = [
-            ChartLine(one.name, (ChartPoint((one.cost or 0.0) * times, estimate.value, estimate.low, estimate.high),))
+            ChartLine(
+                one.name.partition(": ")[0],
+                (ChartPoint((one.cost or 0.0) * times, estimate.value, estimate.low, estimate.high),),
+            )
             for one, estimate in estimates
             if estimate.value is not None
         ]
         if title.startswith("Agreement"):
             series += [ChartLine(name, tuple(ChartPoint(end, value) for end in ends)) for name, value in lines.items()]
         if series:
-            yield Drawing(f"{title} by cost", line_chart(title, series, across, title, within=(0.0,)))
+            chart = line_chart(title, series, across, title, within=(0.0,), from_zero=True)
+            yield Drawing(f"{title} by cost", chart)
 
 
 def _cells(one: Worth, minutes: float | None) -> Cells:
     out = one.released / one.n if one.n and one.calibrated else None
     kept = None if out is None else 1 - out
+    cost = "–" if one.cost is None else f"{one.cost:,.0f}" if one.cost >= 100 else f"{one.cost:.2g}"
     agreement, error = (
         Cell(estimate.value, estimate.low, estimate.high, digits=3, ends="interval", clusters=estimate.clusters)
         for estimate in (one.agreement, one.error)
     )
-    cost = "–" if one.cost is None else f"{one.cost:,.0f}" if one.cost >= 100 else f"{one.cost:.2g}"
-    shares = tuple("–" if share is None else say.share(share) for share in (out, kept))
-    cells: Cells = (say.name(one.name), count(one.n), cost, agreement, shares[0], error, shares[1])
+    out_of, left_of = ("–" if share is None else say.share(share) for share in (out, kept))
+    cells: Cells = (say.name(one.name), count(one.n), cost, agreement, out_of, error, left_of)
     return (*cells, Cell(None if kept is None else 100 * kept * minutes, digits=0)) if minutes else cells

@@ -65,11 +65,13 @@ def write_compared(
     differences: Sequence[AgreementGap],
     changed: pd.DataFrame,
     unscored: tuple[int, int],
+    worth: Section | None = None,
 ) -> tuple[str, Path]:
     """Write `compared-with-<a>.html` into the folder of run b; returns its sentence and where it is.
 
     figures: scale → rows as of `metrics`, of raters people, a and b. changed: rows of the score frame with the scores
-    `a` and `b`, in the order shown. unscored: answers that run a alone scores, and run b alone.
+    `a` and `b`, in the order shown. unscored: answers that run a alone scores, and run b alone. worth: what
+    their judges cost and are worth, None where nothing is marked.
     """
     a, b = runs
     wanted = pa.array(changed["response_id"], pa.string())
@@ -85,7 +87,7 @@ def write_compared(
         for run, study in zip(runs, studies, strict=True)
     ]
     names = " and ".join(dict.fromkeys(say.name(study.name) for study in studies))
-    shown = page(names, named, figures, differences, answers, unscored)
+    shown = page(names, named, figures, differences, answers, unscored, worth)
     path = b.folder / f"compared-with-{a.run_id}.html"
     b.warehouse.write(path, rendered(shown, ".case > div { grid-column: 1 / -1; }").encode())
     return shown.title, path
@@ -110,6 +112,7 @@ def page(
     differences: Sequence[AgreementGap],
     answers: Sequence[Mapping[str, str]],
     unscored: tuple[int, int],
+    worth: Section | None = None,
 ) -> Page:
     """The page. study: what is compared; runs: each in words; answers: those that changed most, as `shown_answer` makes
     them; unscored: how many a alone scores, and b."""
@@ -130,6 +133,7 @@ def page(
         lead=f"They give the same score to {same:,} of the {say.plural(n, 'answer')} that both score.",
         sections=(
             _agreement(pooled, differences),
+            *((worth,) if worth else ()),
             _parting(figures),
             Section("answers", "The answers: which changed most", most_changed, body=filled(TEMPLATE, answers=answers)),
             Section("runs", "", "The two runs", facts=facts),
