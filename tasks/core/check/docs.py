@@ -71,6 +71,11 @@ def _render(results: Sequence[dict[str, Any]], site: Path) -> None:
     pages = list((site / "validations").rglob("*.html"))
     if len(pages) != len(results) or not all(page.stat().st_size for page in [site / "index.html", *pages]):
         raise CheckError(f"Data Docs: {len(pages)} pages of {len(results)} validation results could be rendered")
+    for page in [site / "index.html", *pages]:  # headings without a gap below the page's own
+        text = page.read_text(encoding="utf-8")
+        for theirs, ours in (("h5", "h2"), ("h6", "h3")):
+            text = text.replace(f"<{theirs}", f"<{ours}").replace(f"</{theirs}>", f"</{ours}>")
+        page.write_text(text, encoding="utf-8")
 
 
 def _site(folder: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.section import Page
 from rubricflow.tasks.core.text.highlight import Label, TextPiece
+from rubricflow.tasks.core.text.languages import language_of
 
 HERE = Path(__file__).parent
 
@@ -54,10 +55,16 @@ def marked(
     return Markup("").join(shown)
 
 
+def lang(text: str) -> Markup:
+    """The attribute that says the language of a text or markup to whoever reads it out; none where it is not known."""
+    code = language_of(Markup(text).striptags().casefold())
+    return Markup(' lang="{}"').format(code) if code else Markup("")
+
+
 @cache
 def _environment(folder: Path) -> Environment:
     loader = FileSystemLoader(folder)
     jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    jinja.filters |= {"count": say.count, "share": say.share, "figure": say.figure, "plural": say.plural}
+    jinja.filters |= {"count": say.count, "share": say.share, "figure": say.figure, "plural": say.plural, "lang": lang}
     jinja.globals |= {"say": say}
     return jinja

@@ -16,6 +16,7 @@ from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, QUOTES, STANDING
 from rubricflow.tasks.core.display.table import Record, Row
 from rubricflow.tasks.core.text.highlight import Highlight, joined, pieces
+from rubricflow.tasks.core.text.languages import language_of
 from rubricflow.tasks.people.review.board import (
     Board,
     Follow,
@@ -225,6 +226,7 @@ def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool
         "second": reviews.is_second(case, rater),
         "submission": part.submission.act_id if part.submission else None,
         "alike": [other.response_id for other in reviews.alike(case)],
+        "lang": language_of(case.text.casefold()) or language_of(case.question.casefold()),
         "pieces": _pieces(case.text, machine),
         "asked": [_ballot(ballot, case, part, machine) for ballot in reviews.ballots(case)],
         "notes": [{"act_id": note.act_id, "rater": note.rater_id, "text": note.comment} for note in notes],

@@ -16,13 +16,14 @@ from rubricflow.tasks.people.review.ledger import Ledger, Stored
 Person = Callable[..., Any]
 Serving = Callable[..., str]
 MACHINE = PredictedScore(1.0, 3.0, 0.0, 2.0, 0.45, None)
+TEXTS = {"R-2": HOSTILE, "R-3": f"{PLAIN} So it shrinks."}
 STUDENTS = {"R-1": ("Mia", "q1"), "R-2": ("<b>Tom</b>", "q2"), "R-3": ("Zoë", "q1")}
 
 
 def board() -> Board:
     """Three answers to two questions; the first has a quote that holds, one that does not, and a criterion without."""
     cases = tuple(
-        replace(case(name, "Risk above 20%", {"R-2": HOSTILE, "R-3": f"{PLAIN} So it shrinks."}.get(name, PLAIN)), subject_kind="score",
+        replace(case(name, "Risk above 20%", TEXTS.get(name, PLAIN)), subject_kind="score",
                 student=student, item_id=question)
         for name, (student, question) in STUDENTS.items()
     )  # fmt: skip
