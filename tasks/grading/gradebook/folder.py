@@ -195,7 +195,7 @@ def index_page(book: Gradebook, links: Sequence[str]) -> str:
         rows.append(row)
     waiting = sum(len(student.open_questions) for student in book.students)
     title = f"{say.plural(len(rows), 'student')}, {say.plural(waiting, 'answer waits', 'answers wait')} for a person"
-    lead = "For teachers only: this page names everybody. Give each student only their own page."
+    lead = f"{book.verdict.sentence} For teachers only: this page names everybody; give students their own page alone."
     section = Section("students", "", "Students", body=body(TEMPLATE, "index", rows))
     page = Page("Feedback", book.study, title, (section,), date=book.graded_on, lead=lead, missing=book.quotes.warning)
     return rendered(page, STYLE)
