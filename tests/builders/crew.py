@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -26,18 +27,19 @@ class CrewHere:
         monkeypatch.setattr(shared_stage, "on_engine", lambda placement, name, work: work(self))
 
     def each(
-        self, task: Any, pieces: Mapping[str, tuple[Any, ...]], workers: int, done: Callable[[str, Any], None]
+        self, task: Any, pieces: Iterator[tuple[str, Any]], workers: int, done: Callable[[str, Any], None]
     ) -> None:
-        names = sorted(pieces)
-        if self._shuffles:
-            self._order.shuffle(names)
-        for number, name in enumerate(names):
+        waiting, number = list(islice(pieces, workers)), 0
+        while waiting:
             if number == self._left:
                 raise KeyboardInterrupt
+            name, arguments = waiting.pop(self._order.randrange(len(waiting)) if self._shuffles else 0)
             self.pieces.append(name)
-            self.sizes.append(len(pickle.dumps(pieces[name])))
+            self.sizes.append(len(pickle.dumps(arguments)))
             self._patch.setattr(shared_stage, "WORKER_CACHE", self._caches[number % len(self._caches)])
-            done(name, pickle.loads(pickle.dumps(task.fn(*pieces[name]))))
+            done(name, pickle.loads(pickle.dumps(task.fn(*arguments))))
+            waiting += islice(pieces, 1)
+            number += 1
 
 
 def piece_arguments(stage: shared_stage.SharedStage, code: str, piece: shared_stage.Piece) -> tuple[bytes, str, bytes]:

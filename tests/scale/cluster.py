@@ -1,6 +1,7 @@
 """Clusters of Dask and Ray here, a judge's server of a fixed latency, and a study's judging as a process of its own.
 
-Everything is a process, so that each can be killed: python tests/scale/cluster.py FOLDER SERVER [ENGINE ADDRESS].
+Everything is a process, so that each can be killed:
+python tests/scale/cluster.py FOLDER SERVER ANSWERS [ENGINE ADDRESS].
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ HOUSE = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOUSE), str(HOUSE / "tests")]
 ITEMS, RESPONSES, SHARD = 4, 12, 4
 """Responses of each item; responses of a shard."""
+CALLS = 32
+"""Calls that the judge's server takes at once."""
 POISON = "this answer ends whoever reads it"
 QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -237,10 +240,13 @@ def _free_port() -> int:
 class Driver:
     """A process that judges the study in a folder, or in a bucket where the environment names one."""
 
-    def __init__(self, folder: Path, server: str, cluster: DaskCluster | RayCluster | None = None) -> None:
+    def __init__(
+        self, folder: Path, server: str, cluster: DaskCluster | RayCluster | None = None, answers: int = 0
+    ) -> None:
+        """answers: how many to each question, judged by the plain command; 0: a few in small shards."""
         folder.mkdir(parents=True, exist_ok=True)
         place = [cluster.engine, cluster.address] if cluster else []
-        words = [sys.executable, __file__, str(folder), server, *place]
+        words = [sys.executable, __file__, str(folder), server, str(answers), *place]
         self._process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | QUIET
         )
@@ -269,7 +275,7 @@ class Driver:
             time.sleep(0.05)
 
 
-def judge_study(folder: str, server: str, engine: Any = None, address: str | None = None) -> None:
+def judge_study(folder: str, server: str, answers: str, engine: Any = None, address: str | None = None) -> None:
     """Judge in this process, or on the cluster at the address; prints the digests."""
     from builders.bundles import bundle, criterion
     from builders.cases import to_judge
@@ -280,15 +286,16 @@ def judge_study(folder: str, server: str, engine: Any = None, address: str | Non
     from rubricflow.tasks.core.store.warehouse import Warehouse
     from rubricflow.tasks.grading.judge import task as door
 
-    door.SHARD = SHARD
+    if answers == "0":
+        door.SHARD = SHARD
     run = Warehouse.open(os.environ.get("RUBRICFLOW_WAREHOUSE") or Path(folder) / "house").run("run")
     words: dict[str, dict[str, str]] = {
-        f"i{item}": {f"i{item}-{n:02d}": f"plants need light {item} {n}" for n in range(RESPONSES)}
+        f"i{item}": {f"i{item}-{n:02d}": f"plants need light {item} {n}" for n in range(int(answers) or RESPONSES)}
         for item in range(ITEMS)
     }
     words["i1"]["i1-05"] = f"plants need light, and {POISON}"
     given: Any = to_judge(run, bundle(criterion("P", text="light")), words)
-    model = Engine(model="m", urls=(server,), concurrency=64, structured=False)
+    model = Engine(model="m", urls=(server,), concurrency=CALLS, structured=False)
     plan = Judge(protocol="rulers", backend="openai", engine=model)
     placement = Placement(engine=engine, address=address) if engine else HERE
     try:

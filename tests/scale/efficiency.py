@@ -1,8 +1,8 @@
-"""How well 1, 2 and 4 workers of Dask divide judging, beside the plain formula: python tests/scale/efficiency.py [S].
+"""How well workers of Dask divide judging by the plain command: python tests/scale/efficiency.py [ANSWERS [S]].
 
-The judge's server answers every request after S seconds (10), and a shard's requests go to it at once, so that a shard
-takes S seconds and hardly any processor. From when the first shards begin to when the last one is marked; the start of
-workers and of Prefect's server (some 10 to 60 s) is left out. Needs the extra `dask`.
+ANSWERS (2,400) to four questions; the judge's server answers every request after S seconds (1), 32 at once. Beside the
+plain formula stand the seconds from the first request to the last reply, and those of the whole command on a cluster
+that runs already. Needs the extra `dask`.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ import tempfile
 import time
 from pathlib import Path
 
-from cluster import ITEMS, QUIET, RESPONSES, SHARD, DaskCluster, Driver, JudgesServer
+from cluster import CALLS, ITEMS, QUIET, DaskCluster, Driver, JudgesServer
 from worker_faults import prefect_server
 
 os.environ |= QUIET
-SHARDS = ITEMS * RESPONSES // SHARD
 
 
-def main(latency_s: float) -> None:
-    """Prints a line for each number of workers."""
-    print(f"{'workers':>7}{'seconds':>9}{'formula':>9}{'efficiency':>12}{'overhead a shard, s':>21}")
+def main(answers: int, latency_s: float) -> None:
+    """Prints a line for the command alone, and one for each number of workers."""
+    formula, digests = math.ceil(answers / CALLS) * latency_s, set()
+    print(f"{'workers':>9}{'calls, s':>10}{'formula':>9}{'efficiency':>12}{'command, s':>12}")
     with tempfile.TemporaryDirectory() as name, prefect_server(Path(name)):
-        server = JudgesServer(latency_s)
-        for workers in (1, 2, 4):
-            cluster = DaskCluster(workers)
-            driver = Driver(Path(name) / str(workers), server.url, cluster)
-            code, said, _ = driver.end()
-            cluster.end()
+        for workers in (0, 1, 2, 4):
+            server = JudgesServer(latency_s)
+            cluster = DaskCluster(workers) if workers else None
+            begun = time.monotonic()
+            driver = Driver(Path(name) / str(workers), server.url, cluster, answers // ITEMS)
+            code, said, found = driver.end()
+            command = time.monotonic() - begun
+            if cluster:
+                cluster.end()
             assert code == 0, said
-            marks = sorted(path.stat().st_mtime for path in driver.folder.glob("house/run/_done/judge/*.json"))
-            seconds = marks[-1] - marks[0] + latency_s
-            formula = math.ceil(SHARDS / workers) * latency_s
-            overhead = (seconds - formula) / math.ceil(SHARDS / workers)
-            print(f"{workers:7}{seconds:9.1f}{formula:9.1f}{formula / seconds:12.1%}{overhead:21.2f}", flush=True)
+            digests.add(tuple(found[:2]))
+            calls = server.last_s - server.first_s
+            who = f"{workers:9}" if workers else "no"
+            print(f"{who:>9}{calls:10.1f}{formula:9.1f}{formula / calls:12.1%}{command:12.1f}", flush=True)
+    print(f"tables equal: {len(digests) == 1}")
 
 
 if __name__ == "__main__":
-    started = time.monotonic()
-    main(float(sys.argv[1]) if len(sys.argv) > 1 else 10.0)
-    print(f"{SHARDS} shards, {time.monotonic() - started:.0f} s in all")
+    main(*(int(word) for word in sys.argv[1:2] or ["2400"]), *(float(word) for word in sys.argv[2:3] or ["1"]))

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -247,23 +247,29 @@ class Crew:
     def each(
         self,
         task: WatchedTask[..., Result],
-        pieces: Mapping[str, tuple[Any, ...]],
+        pieces: Iterator[tuple[str, tuple[Any, ...]]],
         workers: int,
         done: Callable[[str, Result], None],
     ) -> None:
         """Calls the task with every piece, by at most so many workers; `done` gets name and result of each in turn.
 
-        pieces: name → arguments, small ones. An error ends it when the pieces under way are over, without beginning
-        others; a piece that ends its workers, when all the others are done: PoisonError names it. BackendError where
+        pieces: name and arguments, small ones, each taken when a worker is free for it. An error ends it when the
+        pieces under way are over, without beginning others; a piece that ends its workers, when all the others are done: PoisonError names it. BackendError where
         the engine is gone, or had no workers for minutes.
         """
         gate, stop, poisoned = threading.Lock(), threading.Event(), {}
 
-        def work(name: str) -> None:
-            if stop.is_set():
-                return
+        def work() -> None:
+            while not stop.is_set():
+                with gate:
+                    name, arguments = next(pieces, ("", None))
+                if arguments is None:
+                    return
+                do(name, arguments)
+
+        def do(name: str, arguments: tuple[Any, ...]) -> None:
             try:
-                result = self._result_of(task.submit(*pieces[name]))
+                result = self._result_of(task.submit(*arguments))
             except BaseException as error:
                 kind = type(error).__name__
                 if kind in _POISONED:
@@ -280,7 +286,7 @@ class Crew:
                 done(name, result)
 
         with ThreadPoolExecutor(workers, thread_name_prefix="pieces") as lanes:
-            ended = [lanes.submit(copy_context().run, work, name) for name in pieces]
+            ended = [lanes.submit(copy_context().run, work) for _ in range(workers)]
         errors = [error for lane in ended if (error := lane.exception()) is not None]
         if errors:
             raise errors[0]

@@ -11,7 +11,7 @@ import pickle
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,6 @@ from rubricflow.tasks.core.llm.terms import Sharing, ledger_of, shared
 from rubricflow.tasks.core.monitor.engines import Crew, on_engine
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.manifest import code_digest
-from rubricflow.tasks.core.store.marks import look_again
 from rubricflow.tasks.core.store.objects import requests_sent
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
@@ -63,6 +62,8 @@ class PieceCounts(NamedTuple):
     """Of the calls, prompts and replies."""
     requests: int = 0
     """That workers sent to the object store."""
+    seconds: float = 0.0
+    """That workers took for them, without what they opened first."""
 
 
 class PieceResult(NamedTuple):
@@ -136,39 +137,78 @@ def terms_of(choice: Choice | None, run: Run, workers: int) -> Terms:
 
 def share_out(
     stage: SharedStage,
-    pieces: Sequence[Piece],
+    pieces: Callable[[int], Iterable[Piece]],
+    most: int,
     placement: Placement,
-    ended: Callable[[PieceCounts], None],
+    ended: Callable[[Piece, PieceCounts], None],
     prepare: Callable[[], None] = lambda: None,
 ) -> Mapping[str, str]:
     """Has the workers of a cluster do all pieces; gives the errors of requests without a reply.
 
+    pieces: number of workers → pieces, each taken when a worker is free for it; most: how many there are at most.
     ended: is called after each piece. prepare: is called once the cluster is there. BudgetSpent where what is left of
-    the present budget does not suffice for all workers together. StoreError where a finished shard is not in this
-    warehouse; the errors of `on_engine` and `Crew.each`.
+    the present budget does not suffice for all workers together; the errors of `on_engine`, `Crew.each` and `ended`.
     """
-    shards = {piece.name: piece.shard for piece in pieces if piece.shard}
+    under_way: dict[str, Piece] = {}
     errors: dict[str, str] = {}
-    unchecked = dict(shards)
 
     def done(name: str, result: PieceResult) -> None:
-        if unchecked:  # the first shard: where it is not visible, no other will be
-            unchecked.clear()
-            require_visible_shards(stage.run, stage.name, [shards[name]])
         errors.update(result.errors)
-        ended(result.counts)
+        ended(under_way.pop(name), result.counts)
 
     def work(crew: Crew) -> None:
         prepare()
-        workers = concurrency(stage.choice, crew.slots, len(pieces))
+        workers = concurrency(stage.choice, crew.slots, most)
         sent = pickle.dumps((stage, terms_of(stage.choice, stage.run, workers)))
-        named = {piece.name: (sent, piece.name, pickle.dumps(piece)) for piece in pieces}
-        crew.each(work_on_piece, named, workers, done)
+
+        def arguments() -> Iterator[tuple[str, tuple[bytes, str, bytes]]]:
+            for piece in pieces(workers):
+                under_way[piece.name] = piece
+                yield piece.name, (sent, piece.name, pickle.dumps(piece))
+
+        crew.each(work_on_piece, arguments(), workers, done)
 
     on_engine(placement, f"{stage.name} {stage.pieces}", work)
-    if shards:
-        require_visible_shards(stage.run, stage.name, shards.values())
     return errors
+
+
+SHORTEST_S, LONGEST_S = 5.0, 180.0
+"""How long a piece shall take at least and at most, where it is known how long a member of it takes."""
+FIRST = 200
+"""Members of a piece at most, before that is known."""
+
+
+class Cutting:
+    """Cuts what is to do into pieces while workers take them: long ones as long as much is left, then ever shorter
+    ones, so that all workers end at about the same time (guided self-scheduling: Polychronopoulos and Kuck 1987)."""
+
+    def __init__(self, members: int, workers: int, choice: Choice | None = None, size: int | None = None) -> None:
+        """members: how many there are to do; choice: the model that is asked; size: of every piece, where somebody says
+        it."""
+        self._left, self._workers, self._size = members, workers, size
+        # So many a worker asks at once: a piece of a multiple of them leaves no place empty at its end.
+        self._calls = Sharing(workers).part(choice.engine.concurrency) if choice and choice.engine else 1
+        self._done, self._seconds = 0, 0.0
+
+    def next_size(self, most: int) -> int:
+        """How many members the next piece has, `most` at most; they are taken off what is left."""
+        size = self._size
+        if size is None:
+            size = -(-self._left // (2 * self._workers))
+            if self._done and self._seconds:
+                each = self._seconds / self._done
+                size = max(min(size, int(LONGEST_S / each)), int(SHORTEST_S / each))
+            else:
+                size = min(size, FIRST)
+            size = -(-size // self._calls) * self._calls
+        size = max(1, min(size, most))
+        self._left -= size
+        return size
+
+    def ended(self, members: int, seconds: float) -> None:
+        """Take in how long a piece of so many members took; 0 where it was there already."""
+        if seconds:
+            self._done, self._seconds = self._done + members, self._seconds + seconds
 
 
 def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
@@ -195,13 +235,14 @@ def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
             return stage.open(stage.assignment), [*caps.values()]
 
     opened, caps = WORKER_CACHE.get_or_open(sent, open_stage)
+    begun = time.monotonic()
     try:
         result = stage.work(opened, mine)
     finally:
         for cap in caps:
             cap.give_back()
-    requests = (requests_sent() - earlier).total()
-    return result._replace(counts=result.counts._replace(requests=requests))
+    requests, seconds = (requests_sent() - earlier).total(), time.monotonic() - begun
+    return result._replace(counts=result.counts._replace(requests=requests, seconds=seconds))
 
 
 # A name of its own, so that the function travels by its name and meets what a worker's process keeps.
@@ -222,33 +263,33 @@ class PieceProgress:
 
     def __init__(
         self,
-        stage: SharedStage,
-        pieces: Sequence[Piece],
+        stage: str,
+        members: int,
         names: tuple[str, str],
         say: Callable[[str, float], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """names: what members are called, and what came to nothing. say: takes the line and the share that is done.
-        clock: seconds."""
+        """members: of all pieces together. names: what they are called, and what came to nothing. say: takes the line
+        and the share that is done. clock: seconds."""
         self._stage, self._names, self._say, self._clock = stage, names, say, clock
-        self._pieces, self._members, self._begun = len(pieces), sum(piece.members for piece in pieces), clock()
+        self._members, self._begun = members, clock()
         self._ended, self._counts = 0, PieceCounts()
 
-    def ended(self, counts: PieceCounts) -> None:
+    def ended(self, _: Piece, counts: PieceCounts) -> None:
         """A piece is done."""
         self._ended += 1
-        self._counts = PieceCounts(*map(sum, zip(self._counts, counts, strict=True)))
-        self._say(self._line(), self._ended / self._pieces)
+        self._counts = PieceCounts(*map(sum, zip(self._counts, counts, strict=True)))  # type: ignore[arg-type]
+        self._say(self._line(), self._counts.members / self._members)
 
     def _line(self) -> str:
-        stage, counts, seconds = self._stage, self._counts, self._clock() - self._begun
+        counts, seconds = self._counts, self._clock() - self._begun
         members, failed = self._names
-        seconds_left = seconds / self._ended * (self._pieces - self._ended)
+        seconds_left = seconds / counts.members * (self._members - counts.members) if counts.members else 0
         rate = f", {pace(counts.members / seconds)}/s" if counts.members and seconds > 0 else ""
         parts = [
-            f"{stage.name}: {self._ended:,}/{self._pieces:,} {stage.pieces}",
+            f"{self._stage}: {counts.members:,}/{self._members:,} {members}{rate}",
             f"about {in_words(seconds_left)} left" if seconds_left else "",
-            f"{counts.members:,}/{self._members:,} {members}{rate}",
+            f"{self._ended:,} {'pieces' if self._ended > 1 else 'piece'}",
             f"{counts.calls:,} calls",
             f"{counts.reused:,} replies reused",
             f"{counts.failed:,} {failed}",
@@ -294,11 +335,10 @@ def require_same_code(run: Run, stage: str, shard: str, code: str) -> None:
         )
 
 
-def require_visible_shards(run: Run, stage: str, shards: Iterable[str]) -> None:
-    """StoreError where a shard that workers have finished is not in this warehouse, by a new look."""
-    look_again(run.folder)
-    names = list(shards)
-    for shard in sorted(set(names) - run.finished(stage, names)):
+def require_visible(run: Run, *places: tuple[str, str]) -> None:
+    """StoreError where what a worker has finished is in none of these stages and shards of this warehouse."""
+    if not any(run.done(stage, shard) for stage, shard in places):
+        stage, shard = places[0]
         raise StoreError(
             f"a worker finished {stage} {shard}, and {run.place} does not hold it: name a warehouse that all see"
         )

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -152,6 +152,13 @@ class Home:
             for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
                 if file.is_file():
                     self.objects.put(self._key(file), file.read_bytes())
+
+    def delete(self, paths: Iterable[Path]) -> None:
+        """Remove files of the folder, for every machine; one that is not there is passed over."""
+        paths = list(paths)
+        self.objects.delete([self._key(path) for path in paths])
+        for path in paths:
+            path.unlink(missing_ok=True)
 
     def names(self, folder: Path) -> list[str]:
         """The names right in a folder, in order."""
@@ -302,6 +309,11 @@ class Folder:
         except OSError as error:
             raise StoreError(f"cannot read {self.root / key}: {error.strerror}; {_ADVICE}") from error
 
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove contents; where there is none, nothing happens."""
+        for key in keys:
+            (self.root / key).unlink(missing_ok=True)
+
     def names(self, folder: str) -> list[str]:
         """The names right below a key, of contents and of further folders, in order; none where there is nothing, and
         not what is still being written."""
@@ -359,6 +371,12 @@ class Bucket:
 
         count_requests(reads=1)
         return self._ask("read", key, get)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """As `Folder.delete`."""
+        if keys:
+            count_requests(writes=1 + len(keys) // _PAGE)
+            self._ask("removed", keys[0], lambda store: store.delete(list(keys)))
 
     def names(self, folder: str) -> list[str]:
         """As `Folder.names`."""

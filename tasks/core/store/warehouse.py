@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -26,7 +27,7 @@ from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, conform, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.store.files import locked
-from rubricflow.tasks.core.store.marks import DONE, Marks, listed_once
+from rubricflow.tasks.core.store.marks import DONE, Marks, listed_once, look_again
 from rubricflow.tasks.core.store.objects import Home
 from rubricflow.tasks.core.store.part import FORMAT as PARQUET
 from rubricflow.tasks.core.store.part import (
@@ -150,6 +151,18 @@ class Run(Marks):
                 write = self._write_to_bucket if self.warehouse.mirrored else self._write_to_folder
                 write(stage, shard, files, marked)
         give_back()
+
+    def drop(self, stage: str) -> None:
+        """Remove all that a stage has written, marks first: what it wrote stands elsewhere now."""
+        with self.alone():
+            look_again(self.folder)
+            marks = self._marks(self.folder / DONE / stage)
+            files = self._files(stage, {path.stem: mark for path, mark in marks.items()})
+            self.warehouse.delete([*marks, self.folder / "_index" / f"{stage}.json"])
+            self.warehouse.delete(files)
+            look_again(self.folder)
+            for folder in {path.parent for path in (*marks, *files)}:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _write_to_folder(
         self, stage: str, shard: str, files: Mapping[str, memoryview], marked: dict[str, MarkedTable]

@@ -30,10 +30,12 @@ from rubricflow.tasks.core.monitor.shared_stage import (
     PieceCounts,
     PieceResult,
     SharedStage,
+    require_visible,
     share_out,
     with_absolute_paths,
 )
 from rubricflow.tasks.core.store.files import named
+from rubricflow.tasks.core.store.marks import look_again
 from rubricflow.tasks.core.store.warehouse import Rows, Run, counted
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.predictions import (
@@ -174,7 +176,13 @@ def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: 
 
     if len(open_packs) > 1 and not placement.is_local:
         pieces = [Piece(f"{stage} {pack.name}", pack.rows, pack.name, pack) for pack in open_packs]
-        share_out(share_of(assignment), pieces, placement, lambda counts: predicted(counts.members))
+
+        def ended(piece: Piece, counts: PieceCounts) -> None:
+            require_visible(run, (stage, piece.content.name))
+            predicted(counts.members)
+
+        share_out(share_of(assignment), lambda _: pieces, len(pieces), placement, ended)
+        look_again(run.folder)
         return
     for pack in open_packs:
         predictor.write(pack)

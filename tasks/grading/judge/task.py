@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.backends import Grader, is_generative
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.contracts.schema import TableRef
+from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
@@ -28,11 +28,13 @@ from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.monitor.shared_stage import (
+    Cutting,
     Piece,
     PieceCounts,
     PieceProgress,
     PieceResult,
     SharedStage,
+    require_visible,
     share_out,
     with_absolute_paths,
 )
@@ -55,6 +57,9 @@ WHOLE_ITEMS = 20_000
 for their rounds run together; a larger item is a shard of its own."""
 _OF_ONE = ("too_long", "deadline", "empty", "refusal", "safety", "not_recorded")
 """Kinds of errors that concern one answer, or come again."""
+
+
+WRITTEN: tuple[type[Row], ...] = (Judgments, Gradings, Attempts)
 
 
 class JudgedTables(NamedTuple):
@@ -86,6 +91,11 @@ class Assignment:
     def inputs(self) -> str:
         """Under which name the inputs of shards are written: of these responses, cut in one of two ways."""
         return f"cut-{'items-' if self.plan.consistency_memory else ''}{self.responses.digest[:12]}"
+
+    @property
+    def parts(self) -> str:
+        """Under which name workers write parts of shards, until they are joined."""
+        return f"{self.stage}-parts"
 
 
 class Shard(NamedTuple):
@@ -133,7 +143,9 @@ def judge(
             raise InputError(rule, field="run.engine", hint="take engine: local")
         else:
             _share_out(assignment, shards, placement)
-    return JudgedTables(*(run.ref(row, stage) for row in (Judgments, Gradings, Attempts)))
+    if run.shards(f"{stage}-parts"):
+        run.drop(f"{stage}-parts")
+    return JudgedTables(*(run.ref(row, stage) for row in WRITTEN))
 
 
 def shard_sizes(counts: Mapping[str, int], whole_items: bool = False) -> dict[str, int]:
@@ -165,7 +177,7 @@ def _judge_here(assignment: Assignment, shards: Sequence[Shard], grader: Grader 
                 mine = list(islice(rows, shard.responses))
                 if not shard.done:
                     with piece():
-                        for graded in shard_judge.judge(shard.name, mine):
+                        for graded in shard_judge.judge(assignment.stage, shard.name, mine):
                             progress.graded(graded)
         progress.end()
 
@@ -211,14 +223,14 @@ class ShardJudge:
         self._keeping = keeping_of(assignment.run, plan, rater.rater_id)
         self._sheets = sheets_of(assignment.run, assignment.items, assignment.bundles)
 
-    def judge(self, name: str, rows: Sequence[Mapping[str, Any]]) -> list[Graded]:
-        """Grades a shard and writes its tables, the done-mark last; each repetition by itself. rows: as of
-        `ShardInputs`.
+    def judge(self, stage: str, name: str, rows: Sequence[Mapping[str, Any]]) -> list[Graded]:
+        """Grades a shard, or a part of one, and writes its tables under this name, the done-mark last; each repetition
+        by itself. rows: as of `ShardInputs`.
 
         BackendError where no call of the stage has brought a reply until now, for reasons that lie with no answer: the
         shard is not written, so that the same command asks again.
         """
-        run, plan, stage = self._assignment.run, self._assignment.plan, self._assignment.stage
+        run, plan = self._assignment.run, self._assignment.plan
         cases = [case_of(row, *self._sheets[row["item_id"]]) for row in rows]
         shown = self._teaching(self._keeping(cases))
         graded = []
@@ -230,7 +242,8 @@ class ShardJudge:
             signal_recorded(graded, self._recorded, plan.foreign)
         last = [called.answer.attempts[-1].reply for sample in graded for called in sample.called]
         errors = Counter(reply.error for reply in last if reply.error and not reply.error.startswith(_OF_ONE))
-        if last and errors.total() == len(last) and not run.shards(stage):
+        has_replies = run.shards(self._assignment.stage) or run.shards(self._assignment.parts)
+        if last and errors.total() == len(last) and not has_replies:
             ((error, count),) = errors.most_common(1)
             rule = f"none of {len(last):,} calls brought a reply; of {count:,}: {error}"
             raise BackendError(f"Nothing was scored: {rule}")
@@ -260,24 +273,109 @@ def _libraries_out_of_collection() -> Iterator[None]:
 # Shards that the workers of a cluster judge.
 
 
+class Part(NamedTuple):
+    """Neighbouring responses of a shard, from position `start` to before `stop` in its order."""
+
+    shard: str
+    start: int
+    stop: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.shard}.{self.start:06d}-{self.stop:06d}"
+
+    @classmethod
+    def named(cls, name: str) -> Part:
+        """The part of this name."""
+        shard, _, ends = name.partition(".")
+        start, _, stop = ends.partition("-")
+        return cls(shard, int(start), int(stop))
+
+
+class Parts:
+    """The parts of the shards that are to judge: those that are there, and those that are cut while workers take them.
+
+    However they are cut, a shard's tables are the rows of its parts, one after the other.
+    """
+
+    def __init__(self, assignment: Assignment, shards: Sequence[Shard]) -> None:
+        """Takes in what workers have finished. Of parts that overlap, as a worker may leave one whose command was
+        killed, the first counts."""
+        self._run, self._assignment = assignment.run, assignment
+        self.sizes = {shard.name: shard.responses for shard in shards if not shard.done}
+        self._of: dict[str, list[Part]] = {name: [] for name in self.sizes}
+        for part in sorted(map(Part.named, self._run.finished(assignment.parts, self._run.shards(assignment.parts)))):
+            held = self._of.get(part.shard)
+            if held is not None and part.start >= (held[-1].stop if held else 0):
+                held.append(part)
+        for name in self.sizes:
+            self._join(name)
+
+    def gaps(self) -> list[Part]:
+        """What no part holds yet, in order."""
+        found = []
+        for name, parts in self._of.items():
+            at = 0
+            for part in (*parts, Part(name, self.sizes[name], self.sizes[name])):
+                if part.start > at:
+                    found.append(Part(name, at, part.start))
+                at = part.stop
+        return found
+
+    def ended(self, part: Part) -> None:
+        """A part is written; its shard, if it was the last one of it. StoreError where it is not in this warehouse."""
+        require_visible(self._run, (self._assignment.parts, part.name), (self._assignment.stage, part.shard))
+        self._of[part.shard] = sorted([*self._of[part.shard], part])
+        self._join(part.shard)
+
+    def _join(self, shard: str) -> None:
+        parts = self._of[shard]
+        if sum(part.stop - part.start for part in parts) < self.sizes[shard]:
+            return
+        run, stage = self._run, self._assignment.parts
+        if run.done(self._assignment.stage, shard):  # by another command, which may have removed its parts
+            return
+        tables = {row: pa.concat_tables([run.shard(row, stage, part.name) for part in parts]) for row in WRITTEN}
+        run.commit(self._assignment.stage, shard, tables)
+
+
 def _share_out(assignment: Assignment, shards: Sequence[Shard], placement: Placement) -> None:
-    """Has the workers of a cluster judge the shards that are not done."""
+    """Has the workers of a cluster judge the shards that are not done, in pieces of a length that suits them."""
     stage, plan = share_of(assignment, shards), assignment.plan
-    pieces = [
-        Piece(f"{stage.name} {shard.name}", plan.samples * shard.responses, shard.name)
-        for shard in shards
-        if not shard.done
-    ]
-    progress = PieceProgress(stage, pieces, ("responses", "unscored"), saying(stage.run.run_id, stage.name))
-    share_out(stage, pieces, placement, progress.ended, lambda: cut(assignment, shards))
+    parts = Parts(assignment, shards)
+    gaps = parts.gaps()
+    to_judge = sum(gap.stop - gap.start for gap in gaps)
+    if not to_judge:
+        return
+    progress = PieceProgress(
+        assignment.stage, plan.samples * to_judge, ("responses", "unscored"), saying(stage.run.run_id, assignment.stage)
+    )
+    cutting: list[Cutting] = []
+
+    def pieces(workers: int) -> Iterator[Piece]:
+        cutting.append(Cutting(to_judge, workers, plan, placement.piece))
+        for shard, at, stop in gaps:
+            # Where an item remembers what was graded of it, its responses stay together, and so their shard.
+            while at < stop:
+                size = stop - at if plan.consistency_memory else min(cutting[0].next_size(stop - at), stop - at)
+                part = Part(shard, at, at + size)
+                yield Piece(f"{assignment.stage} {part.name}", plan.samples * size, part.name, part)
+                at += size
+
+    def ended(piece: Piece, counts: PieceCounts) -> None:
+        cutting[0].ended(piece.members // plan.samples, counts.seconds)
+        parts.ended(piece.content)
+        progress.ended(piece, counts)
+
+    share_out(stage, pieces, to_judge, placement, ended, lambda: cut(assignment, shards))
 
 
 def share_of(assignment: Assignment, shards: Sequence[Shard]) -> SharedStage:
     """The stage as workers get it."""
     run = with_absolute_paths(assignment.run)
     return SharedStage(
-        name=assignment.stage,
-        pieces="shards",
+        name=assignment.parts,
+        pieces="pieces",
         run=run,
         assignment=replace(assignment, run=run, base=assignment.base.resolve()),
         written=(assignment.inputs, next(shard.name for shard in shards if not shard.done)),
@@ -309,10 +407,11 @@ def _open_judge(assignment: Assignment) -> tuple[Assignment, ShardJudge]:
 
 def _judge_piece(opened: tuple[Assignment, ShardJudge], piece: Piece) -> PieceResult:
     assignment, shard_judge = opened
-    assert piece.shard is not None
+    part: Part = piece.content
     with _libraries_out_of_collection():
-        rows = assignment.run.shard(ShardInputs, assignment.inputs, piece.shard).to_pylist()
-        graded = shard_judge.judge(piece.shard, rows)
+        inputs = assignment.run.shard(ShardInputs, assignment.inputs, part.shard)
+        rows = inputs.slice(part.start, part.stop - part.start).to_pylist()
+        graded = shard_judge.judge(assignment.parts, part.name, rows)
     attempts = [attempt for sample in graded for called in sample.called for attempt in called.answer.attempts]
     paid = [attempt.reply for attempt in attempts if not attempt.stored]
     gradings = list(chain.from_iterable(sample.gradings for sample in graded))

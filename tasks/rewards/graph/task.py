@@ -183,8 +183,9 @@ def _built_by_workers(assignment: GraphAssignment, inputs: _Inputs, placement: P
     errors: Mapping[str, str] = {}
     if lacking:
         stage = share_of(assignment)
-        progress = PieceProgress(stage, lacking, ("rubrics", "requests failed"), saying(run.run_id, "graph"))
-        errors = share_out(stage, lacking, placement, progress.ended)
+        rubrics, say = sum(piece.members for piece in lacking), saying(run.run_id, "graph")
+        progress = PieceProgress("graph", rubrics, ("rubrics", "requests failed"), say)
+        errors = share_out(stage, lambda _: lacking, len(lacking), placement, progress.ended)
     with open_replies(place) as replies:
         return build(*inputs, reading(replies, errors))
 

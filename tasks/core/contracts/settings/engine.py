@@ -174,13 +174,16 @@ class Placement(Frozen):
     """Of a cluster that runs already: tcp://head:8786 (dask), head:6379 (ray). Without one, a cluster is started on
     this machine and ends with the command."""
     workers: Positive | None = None
-    """Shards, or packs of rubrics, that are worked at once; where not given, as many as this machine has processors or
+    """Pieces of work that are done at once; where not given, as many as this machine has processors or
     the cluster has room for."""
+    piece: Positive | None = None
+    """Responses that a worker judges at a time; where not given, what takes it some minutes, and less at the end."""
 
     @model_validator(mode="after")
     def _is_sound(self) -> Self:
-        if self.engine == "local" and (self.address is not None or self.workers is not None):
-            raise ValueError("engine: local works in this process, without address and workers; use dask or ray")
+        given = (self.address, self.workers, self.piece)
+        if self.engine == "local" and any(value is not None for value in given):
+            raise ValueError("engine: local works in this process, without address, workers and piece; use dask or ray")
         if self.address is not None and not _ADDRESS.fullmatch(self.address):
             raise ValueError(
                 f"'{self.address}' is no address of a cluster; write host:port, such as tcp://head:8786 for dask or "

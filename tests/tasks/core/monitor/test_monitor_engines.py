@@ -67,7 +67,7 @@ def share(task: Any, pieces: int, at_once: int, placement: Placement = DASK) -> 
     """Results of all pieces by name."""
     results: dict[str, Any] = {}
     named = {f"p{number:02d}": (f"p{number:02d}",) for number in range(pieces)}
-    crew_of(at_once, placement).each(task, named, at_once, results.__setitem__)
+    crew_of(at_once, placement).each(task, iter(named.items()), at_once, results.__setitem__)
     return results
 
 
@@ -92,7 +92,7 @@ def test_an_error_ends_it_and_what_is_under_way_is_waited_for() -> None:
     task = Submitted(failing("p03", UserError("the budget is spent")))
     results: dict[str, str] = {}
     with pytest.raises(UserError, match="the budget is spent"):
-        crew_of(2).each(task, {f"p{n:02d}": (f"p{n:02d}",) for n in range(20)}, 2, results.__setitem__)
+        crew_of(2).each(task, ((f"p{n:02d}", (f"p{n:02d}",)) for n in range(20)), 2, results.__setitem__)
     assert set(task.begun) == {*results, "p03"}
     assert len(task.begun) < 8
 
@@ -101,7 +101,7 @@ def test_a_piece_that_ends_its_workers_ends_the_run_with_its_name_when_all_other
     task = Submitted(failing("p03", KilledWorker("Attempted to run task p03 on 4 different workers")))
     results: dict[str, str] = {}
     with pytest.raises(PoisonError, match=r"^p03: every worker that took this ended; .*Attempted to run"):
-        crew_of(2).each(task, {f"p{n:02d}": (f"p{n:02d}",) for n in range(20)}, 2, results.__setitem__)
+        crew_of(2).each(task, ((f"p{n:02d}", (f"p{n:02d}",)) for n in range(20)), 2, results.__setitem__)
     assert len(results) == 19
 
 
@@ -175,7 +175,7 @@ def test_a_piece_waits_for_workers_that_come_back_and_says_so_once(
     monkeypatch.setattr(engines, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(engines, "SAID_AFTER_S", 0.015)
     task, results = Waiting([1, 0, 0, 0, 0, 0, 0, 1, 1]), dict[str, str]()
-    crew_of(1, slots_now=task.slots_now).each(task, {"p": ("p",)}, 1, results.__setitem__)  # type: ignore[arg-type]
+    crew_of(1, slots_now=task.slots_now).each(task, iter([("p", ("p",))]), 1, results.__setitem__)  # type: ignore[arg-type]
     assert results == {"p": "judged"}
     said = capsys.readouterr().err.splitlines()
     assert [" no workers left: the run waits up to 5 minutes" in line for line in said] == [True, False]
@@ -187,7 +187,7 @@ def test_a_cluster_without_workers_ends_the_run_after_a_while(monkeypatch: pytes
     monkeypatch.setattr(engines, "STOPPED_AFTER_S", 0.05)
     task = Waiting([0] * 1000)
     with pytest.raises(BackendError, match=r"had no workers for .*\(dask worker .* the same command goes on"):
-        crew_of(1, slots_now=task.slots_now).each(task, {"p": ("p",)}, 1, lambda *_: None)  # type: ignore[arg-type]
+        crew_of(1, slots_now=task.slots_now).each(task, iter([("p", ("p",))]), 1, lambda *_: None)  # type: ignore[arg-type]
     assert task.counted < 100
 
 

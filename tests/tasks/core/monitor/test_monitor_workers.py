@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.tables.data import Responses
-from rubricflow.tasks.core.monitor.shared_stage import WorkerCache, require_same_code, require_visible_shards
+from rubricflow.tasks.core.monitor.shared_stage import WorkerCache, require_same_code, require_visible
 from rubricflow.tasks.core.store.manifest import code_digest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
@@ -67,6 +67,6 @@ def test_a_worker_needs_the_command_s_code_and_its_warehouse(tmp_path: Path) -> 
 
 def test_a_shard_that_is_not_here_is_named(tmp_path: Path) -> None:
     run = written(tmp_path / "house")
-    require_visible_shards(run, "ingest", ["all"])
+    require_visible(run, ("ingest", "00001"), ("ingest", "all"))
     with pytest.raises(StoreError, match=r"a worker finished ingest 00001, and .* does not hold it"):
-        require_visible_shards(run, "ingest", ["all", "00001"])
+        require_visible(run, ("ingest", "00001"))

@@ -265,3 +265,22 @@ def test_a_bucket_has_no_reply_store_of_its_own(url: str, monkeypatch: pytest.Mo
     assert (house.replies, "hidden" in repr(house)) == ("postgresql://me:hidden@host/db", False)
     monkeypatch.delenv("RUBRICFLOW_REPLIES")
     assert pickle.loads(pickle.dumps(house)).replies == "postgresql://me:hidden@host/db"
+
+
+@pytest.mark.parametrize("is_bucket", [True, False])
+def test_what_is_dropped_is_gone_on_every_machine_and_the_rest_stays(
+    is_bucket: bool, url: str, tmp_path: Path, machine: Callable[[str], None]
+) -> None:
+    place = url if is_bucket else tmp_path / "folder"
+    run = opened(place)
+    fill(run, "0", "1")
+    fill(run, *(str(number) for number in range(SHARDS)), stage="parts")
+    machine("second")
+    assert len(opened(place).shards("parts")) == SHARDS  # an index of their marks is written
+    run.drop("parts")
+    run.drop("parts")
+    for where in (run, opened(place)):
+        assert (where.shards("parts"), where.stages(Items), len(ids(where))) == ({}, ["ingest"], 6)
+    assert not [name for name in run.warehouse.versions(run.folder) if "parts" in name]
+    fill(run, "0", stage="parts")
+    assert set(opened(place).shards("parts")) == {"0"}

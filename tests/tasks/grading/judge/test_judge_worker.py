@@ -60,32 +60,60 @@ def judged(given: Assignment, placement: Placement = HERE, budget: int | None = 
         return judge.fn(given.run, given.plan, given.base, *tables, placement=placement)
 
 
-@settings(max_examples=3)
-@given(seed=st.integers(), workers=st.integers(1, 3))
-def test_workers_write_what_one_process_writes(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, workers: int
+@settings(max_examples=6)
+@given(
+    seed=st.integers(),
+    workers=st.integers(1, 3),
+    sizes=st.lists(st.none() | st.integers(1, 4), min_size=1, max_size=3),
+    dies_after=st.integers(1, 4),
+    ends_here=st.booleans(),
+)
+def test_workers_write_what_one_process_writes_however_it_is_cut_and_whenever_it_is_killed(
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    workers: int,
+    sizes: list[int | None],
+    dies_after: int,
+    ends_here: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("shared")
+    given = assigned(folder)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(right)))
-        patched.setattr(door, "SHARD", 3)
-        crew = CrewHere(patched, workers, seed)
-        assert judged(assigned(folder), DASK) == judged(assigned(folder / "alone"))
-    assert len(crew.pieces) == 6
-    assert max(crew.sizes) < 8_000, "what a piece takes along"
+        patched.setattr(door, "SHARD", 5)
+        alone = judged(assigned(folder / "alone"))
+        tables = None
+        for size in sizes:
+            crew = CrewHere(patched, workers, seed, dies_after)
+            with suppress(KeyboardInterrupt):
+                tables = judged(given, Placement(engine="dask", piece=size))
+            assert max(crew.sizes, default=0) < 8_000, "what a piece takes along"
+        if tables is None:
+            CrewHere(patched, workers, seed)
+            tables = judged(given, HERE if ends_here else DASK)
+        assert tables == alone
+    there = Warehouse.open(folder / "alone" / "house").run("run")
+    assert given.run.shards("judge").keys() == there.shards("judge").keys()
+    assert list(given.run.folder.rglob("*parts*")) == []
 
 
-@pytest.mark.parametrize("placement", [DASK, HERE])
-def test_a_killed_command_goes_on_here_or_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, placement: Placement
+def test_a_part_that_a_killed_command_left_to_a_worker_is_judged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = assigned(tmp_path)
-    CrewHere(monkeypatch, dies_after=2)
+    CrewHere(monkeypatch, dies_after=3)
     with pytest.raises(KeyboardInterrupt):
-        judged(given, DASK)
+        judged(given, Placement(engine="dask", piece=2))
+    monkeypatch.setattr(door, "SHARD", 3)
+    finished = sorted(given.run.shards(given.parts))
+    late = next(name for name in finished if name.endswith("000000-000002"))
+    tables = {row: given.run.shard(row, given.parts, late) for row in door.WRITTEN}
+    whole = late.replace("000000-000002", "000001-000002")
+    last = {row: table.slice(0, 0) for row, table in tables.items()}
+    given.run.commit(given.parts, whole, last)  # it overlaps what is there, and does not count
     rest = CrewHere(monkeypatch)
-    assert judged(given, placement) == judged(assigned(tmp_path / "alone"))
-    assert len(rest.pieces) == (4 if placement == DASK else 0)
+    assert judged(given, DASK) == judged(assigned(tmp_path / "alone"))
+    assert not set(rest.pieces) & {f"judge {name}" for name in finished}
 
 
 def test_inputs_are_cut_once_and_hold_what_is_judged(tmp_path: Path) -> None:
