@@ -254,8 +254,8 @@ class Crew:
         """Calls the task with every piece, by at most so many workers; `done` gets name and result of each in turn.
 
         pieces: name and arguments, small ones, each taken when a worker is free for it. An error ends it when the
-        pieces under way are over, without beginning others; a piece that ends its workers, when all the others are done: PoisonError names it. BackendError where
-        the engine is gone, or had no workers for minutes.
+        pieces under way are over, without beginning others; a piece that ends its workers, when all the others are
+        done: PoisonError names it. BackendError where the engine is gone, or had no workers for minutes.
         """
         gate, stop, poisoned = threading.Lock(), threading.Event(), {}
 

@@ -134,7 +134,8 @@ def test_the_last_line_counts_everything() -> None:
     progress.ended(PIECES[1], PieceCounts(20, 0, 20, 0, 1_000, 3))
     assert lines == [
         (
-            "stage: 60/80 responses, 6/s, about 3 s left, 1 piece, 55 calls, 5 replies reused, 1 unscored, 5,000 tokens",
+            "stage: 60/80 responses, 6/s, about 3 s left, 1 piece, 55 calls, 5 replies reused, 1 unscored, "
+            "5,000 tokens",
             0.75,
         ),
         (
