@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ os.environ |= {
 
 if importlib.util.find_spec("hypothesis"):  # the environment of tests/engines has none
     from hypothesis import settings
+
+    # A test that asks for more memory than all tests together need fails in its own line: the machine kills nothing.
+    resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
     # Nothing is timed in a test. `make test` draws the same cases every time, plain pytest draws new ones.
     settings.register_profile("plain", deadline=None)

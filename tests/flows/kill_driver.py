@@ -31,10 +31,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from left_driver import Command, Left, left_in
 
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOUSE), str(HOUSE / "tests"), str(Path(__file__).parent)]
+from builders.plain_checks import use_plain_checks  # noqa: E402  (which imports the pipeline)
 
 SHARD = 40
 REPLY_S = 0.002
@@ -300,14 +302,15 @@ def lines(calls: Path) -> list[str]:
 class Trial:
     """A study, the outcome of a run of it that nobody killed, and kills."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, plain_checks: bool = False) -> None:
+        """plain_checks: for all runs that are not about a checkpoint; they take half of the time."""
         import great_expectations  # noqa: F401  (so that no child has to)
         from tiny_study import make_study
 
         import rubricflow.flows.cli
         import rubricflow.flows.grade  # noqa: F401
 
-        self.folder = folder
+        self.folder, self.plain_checks = folder, plain_checks
         self.study = make_study(folder / "study")
         start = time.monotonic()
         number = child(partial(self._run, "whole", None), folder / "whole.log")
@@ -317,6 +320,8 @@ class Trial:
         self.whole = outcome(folder / "whole")
 
     def _run(self, name: str, point: Point | None, study: Path | None = None) -> None:
+        if self.plain_checks and "validation" not in name:
+            use_plain_checks(pytest.MonkeyPatch())
         tempfile.tempdir = os.environ["TMPDIR"] = str(self._temporary(name))
         run(study or self.study, self.folder / name, self.folder / f"{name}.calls", point)
 
@@ -530,7 +535,7 @@ FULL = ("no room for a done-mark", "no room for the report")
 
 def _results(folder: str) -> None:
     """What test_durability.py looks at, made by two children side by side."""
-    trial = Trial(Path(folder))
+    trial = Trial(Path(folder), plain_checks=True)
     jobs: dict[str, Callable[[], Any]] = {what: partial(trial.kill, what, POINTS[what]) for what in KILLS}
     jobs |= {what: partial(trial.without_room, what) for what in FULL}
     jobs |= {what: partial(trial.refused, what, harm) for what, harm in HARMS.items()}

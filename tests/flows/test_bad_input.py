@@ -332,10 +332,10 @@ HOSTILE = {
     "half a surrogate pair": "heat \ud800 moves \udfff.",
     "right to left": "\u202eevom selcitrap\u202c \u2066heat\u2069 \u200f.",
     "emoji": "\U0001f600 \U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea heat! e\u0301\u0301\u0301",
-    "1 MB": "heat moves. " * 87_382,
-    "1 MB without a space": "a" * 2**20,
-    "1 MB of full stops": "." * 2**20,
-    "100,000 line breaks": "heat" + "\n" * 100_000 + "moves",
+    "250 kB": "heat moves. " * 21_846,
+    "250 kB without a space": "a" * 2**18,
+    "250 kB of full stops": "." * 2**18,
+    "25,000 line breaks": "heat" + "\n" * 25_000 + "moves",
     "white space": " \t\n\u00a0\u2003\u2028 ",
     "nothing": "",
 }
@@ -382,7 +382,7 @@ def test_hostile_text_is_scored_or_unscored_with_a_reason(hostile: Run) -> None:
     assert all((row["score"] is None) == (row["unscored_reason"] is not None) for row in [*gradings, *predictions])
     settled = {row["response_id"] for row in gradings if row["status"] == "precheck"}
     names = dict(zip((f"x{n}" for n in range(len(HOSTILE))), HOSTILE, strict=True))
-    assert {names[key] for key in settled} == {"1 MB of full stops", "white space", "nothing"}
+    assert {names[key] for key in settled} == {"250 kB of full stops", "white space", "nothing"}
     asked = {row["response_id"] for row in hostile.read(hostile.ref(Attempts, "judge")).to_pylist()}
     assert asked == {row["response_id"] for row in gradings} - settled
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,8 +122,9 @@ def test_the_run_that_the_guide_starts_completes_on_the_worker(guided: Guided) -
 
 def test_a_run_by_schedule_completes_on_the_worker(guided: Guided) -> None:
     deployment = _asked(guided, "GET", "deployments/name/grade/smoke")
+    soon = datetime.now(UTC) + timedelta(seconds=5)
     schedule = {
-        "schedule": {"interval": 10},
+        "schedule": {"interval": 3600, "anchor_date": soon.isoformat()},  # one run, and none beside the next test
         "parameters": deployment["parameters"] | {"warehouse": str(guided.warehouse)},
     }
     _asked(guided, "POST", f"deployments/{deployment['id']}/schedules", [schedule])

@@ -218,16 +218,14 @@ def check_across(row: type[Row], files: Sequence[Footer], parts: Parts, digest: 
     """
     findings, rows = [], sum(file.rows for file in files)
     with aside(warehouse, "check") as spill:
-        for rule in expectations(row):
-            if rule.rule in ("unique", "references"):
-                finding = Finding(row, rule, rows, digest=digest)
-                try:
-                    with closing(
-                        duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})
-                    ) as asked:
-                        findings.append(_found(asked, finding, files, parts) if files else finding)
-                except (duckdb.Error, OSError) as error:
-                    findings.append(Finding(row, rule, rows, error=f"{type(error).__name__}: {error}"))
+        with closing(duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})) as database:
+            for rule in expectations(row):
+                if rule.rule in ("unique", "references"):
+                    finding = Finding(row, rule, rows, digest=digest)
+                    try:
+                        findings.append(_found(database, finding, files, parts) if files else finding)
+                    except (duckdb.Error, OSError) as error:
+                        findings.append(Finding(row, rule, rows, error=f"{type(error).__name__}: {error}"))
     return findings
 
 
@@ -237,7 +235,7 @@ def _found(connection: duckdb.DuckDBPyConnection, finding: Finding, files: Seque
     def view(name: str, paths: Sequence[Path]) -> None:
         patterns = list(map(pattern, paths))
         rows = connection.read_parquet(patterns, filename=True, file_row_number=True, hive_partitioning=False)
-        rows.create_view(name)
+        rows.create_view(name, replace=True)
 
     row, rule = finding.row, finding.expectation
     key = ", ".join(map(_name, row.key))
@@ -259,8 +257,10 @@ def _found(connection: duckdb.DuckDBPyConnection, finding: Finding, files: Seque
             broken = f"ANTI JOIN parents ON own.{points_to} = parents.{_name(target)} "
         broken += f"WHERE own.{points_to} IS NOT NULL"
     columns = f"{key}, {points_to} AS points_to, filename, file_row_number"
-    connection.execute(f"CREATE TEMP TABLE found AS SELECT {columns} FROM own {broken}")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE found AS SELECT {columns} FROM own {broken}")
     unexpected = connection.sql("SELECT count(*) FROM found").fetchall()[0][0]
+    if not unexpected:
+        return finding
     first = connection.sql(f"SELECT DISTINCT {key}, points_to FROM found ORDER BY ALL LIMIT {KEYS}").fetchall()
     places = f"SELECT filename, file_row_number FROM found ORDER BY ALL LIMIT {REFUSED}"
     starts = {str(file.path): file.start for file in files}

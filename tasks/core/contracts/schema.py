@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -163,6 +164,7 @@ def _metadata(field: FieldInfo) -> list[Any]:
     return marks
 
 
+@cache
 def schema(row: type[Row]) -> pa.Schema:
     """Arrow schema of a table: names, types, nullability, and each column's documentation as field metadata."""
     fields = []
@@ -183,7 +185,8 @@ def volatile(row: type[Row]) -> list[str]:
     return [name for name, f in row.model_fields.items() if VOLATILE in _metadata(f)]
 
 
-def expectations(row: type[Row]) -> list[Expectation]:
+@cache
+def expectations(row: type[Row]) -> tuple[Expectation, ...]:
     """Every rule the model states, in column order, the key's uniqueness last; TypeError for a bound that no rule can
     express."""
     rules = []
@@ -207,7 +210,7 @@ def expectations(row: type[Row]) -> list[Expectation]:
         rules.extend(Expectation("references", (name,), target) for target in targets)
         soft = [m for m in marks if isinstance(m, Usually)]
         rules.extend(Expectation(m.rule, (name,), m.value, m.mostly, m.unless) for m in soft)
-    return [*rules, Expectation("unique", row.key)]
+    return (*rules, Expectation("unique", row.key))
 
 
 def columns(row: type[Row]) -> list[tuple[str, str, bool, str]]:

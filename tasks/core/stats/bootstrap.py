@@ -8,7 +8,7 @@ totals. Spearman's correlation is left out: ranks belong to the whole sample and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -210,9 +210,14 @@ def interval(drawn: Floats, clusters: int) -> Interval:
     undefined = len(drawn) - len(defined)
     if not len(defined) or clusters < 2:
         return Interval(None, None, undefined, clusters)
-    tail = norm.cdf(t.ppf(TAIL, clusters - 1) * np.sqrt(clusters / (clusters - 1)))
-    low, high = np.quantile(defined, [tail, 1 - tail])
+    low, high = np.quantile(defined, [_tail(clusters), 1 - _tail(clusters)])
     return Interval(float(low), float(high), undefined, clusters)
+
+
+@cache
+def _tail(clusters: int) -> float:
+    """The lower of the percentiles of an interval; kept, since many figures have as many clusters."""
+    return float(norm.cdf(t.ppf(TAIL, clusters - 1) * np.sqrt(clusters / (clusters - 1))))
 
 
 def is_few(clusters: float | None) -> bool:

@@ -7,6 +7,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.errors import StoreError, UserError, first_line
-from rubricflow.tasks.core.contracts.schema import schema
+from rubricflow.tasks.core.contracts.schema import Row, schema
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
 from rubricflow.tasks.core.store.files import aside, write_atomically
@@ -81,10 +82,18 @@ def _views(run: Run) -> duckdb.DuckDBPyConnection:
             source = f"read_parquet([{', '.join(quoted(pattern(file)) for file in files)}], hive_partitioning = false)"
             connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM {source}")
         else:
-            connection.register(f"empty_{row.table}", schema(row).empty_table())
-            connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM empty_{row.table}")
+            connection.execute(f"CREATE VIEW {row.table} AS SELECT {_nulls(row)} WHERE false")
     joined_views(connection, run.run_id)
     return connection
+
+
+@cache
+def _nulls(row: type[Row]) -> str:
+    """What a query selects for a table that has no rows, so that it has the table's columns."""
+    with duckdb.connect() as connection:
+        connection.register(row.table, schema(row).empty_table())
+        described = connection.execute(f"DESCRIBE {row.table}").fetchall()
+    return ", ".join(f'CAST(NULL AS {kind}) AS "{column}"' for column, kind, *_ in described)
 
 
 def joined_views(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
@@ -255,15 +264,11 @@ def statements(warehouse: Warehouse) -> str:
     """SQL that makes the views: `runs`, every table with its rows' `run_id`, and those of sql/views."""
     root = pattern(warehouse.root.resolve())
     views = {"runs": _RUNS.format(manifests=_manifests(warehouse))}
-    with duckdb.connect() as connection:
-        for row in TABLES:
-            if any(warehouse.root.glob(f"*/{row.table}/*/*.parquet")):
-                views[row.table] = _ROWS.format(files=quoted(f"{root}/*/{row.table}/*/*.parquet"))
-            else:
-                connection.register(row.table, schema(row).empty_table())
-                described = connection.execute(f"DESCRIBE {row.table}").fetchall()
-                columns = [f'CAST(NULL AS {kind}) AS "{column}"' for column, kind, *_ in described]
-                views[row.table] = f"\nSELECT {', '.join(['CAST(NULL AS VARCHAR) AS run_id', *columns])} WHERE false"
+    for row in TABLES:
+        if any(warehouse.root.glob(f"*/{row.table}/*/*.parquet")):
+            views[row.table] = _ROWS.format(files=quoted(f"{root}/*/{row.table}/*/*.parquet"))
+        else:
+            views[row.table] = f"\nSELECT CAST(NULL AS VARCHAR) AS run_id, {_nulls(row)} WHERE false"
     lines = [f"CREATE OR REPLACE VIEW {name} AS{query};" for name, query in views.items()]
     lines += [f"CREATE OR REPLACE VIEW {name} AS\n{query};" for name, query in joins().items()]
     return "\n\n".join(

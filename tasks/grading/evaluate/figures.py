@@ -111,10 +111,12 @@ def gates(
     """
     double_count = NOTHING | dict.fromkeys(("value", "low", "high"), float(doubles)) | {"n": doubles}
     levels = {level_count(*scale) for scale in scales.values()}
+    items = metrics.loc[metrics["slice"] == "item", "value_of"].nunique()
     for metric in registered:
+        rows = metrics[metrics["metric"].isin([metric.name, f"{metric.name}_item_mean"])]
         for gate in metric.gates:
             bounds = _bound(gate.least, plan, levels), _bound(gate.most, plan, levels)
-            figures = list(_figures(metrics, metric.name, gate, groups))
+            figures = list(_figures(rows, metric.name, gate, groups, items)) if len(rows) else []
             if metric.name == DOUBLES:
                 figures = [(double_count, False)]
             if gate.always and not figures:
@@ -124,7 +126,7 @@ def gates(
 
 
 def _figures(
-    metrics: pd.DataFrame, metric: str, gate: Gate, groups: list[str]
+    metrics: pd.DataFrame, metric: str, gate: Gate, groups: list[str], items: int
 ) -> Iterator[tuple[Mapping[Hashable, Any], bool]]:
     """The figures that a gate is held against, and whether too few responses are behind one to decide."""
     kinds = []
@@ -142,7 +144,6 @@ def _figures(
     if "items" in gate.slices:
         # The mean over several items, next to the figure that pools them and so flatters.
         rows = _judged_rows(metrics, f"{metric}_item_mean", gate, "all")
-        items = metrics.loc[metrics["slice"] == "item", "value_of"].nunique()
         pooled = "all" not in gate.slices or _judged_rows(metrics, metric, gate, "all")["metric"].eq(metric).any()
         if len(rows) and items > 1 and pooled:
             yield rows.sort_values("value").iloc[0].to_dict() | {"value_of": ITEM_MEAN}, False
