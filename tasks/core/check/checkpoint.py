@@ -217,15 +217,17 @@ def check_across(row: type[Row], files: Sequence[Footer], parts: Parts, digest: 
     warehouse: its folder, where DuckDB puts aside what MEMORY does not hold; StoreError where nothing can be put there.
     """
     findings, rows = [], sum(file.rows for file in files)
-    with aside(warehouse, "check") as spill:
-        with closing(duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})) as database:
-            for rule in expectations(row):
-                if rule.rule in ("unique", "references"):
-                    finding = Finding(row, rule, rows, digest=digest)
-                    try:
-                        findings.append(_found(database, finding, files, parts) if files else finding)
-                    except (duckdb.Error, OSError) as error:
-                        findings.append(Finding(row, rule, rows, error=f"{type(error).__name__}: {error}"))
+    with (
+        aside(warehouse, "check") as spill,
+        closing(duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})) as database,
+    ):
+        for rule in expectations(row):
+            if rule.rule in ("unique", "references"):
+                finding = Finding(row, rule, rows, digest=digest)
+                try:
+                    findings.append(_found(database, finding, files, parts) if files else finding)
+                except (duckdb.Error, OSError) as error:
+                    findings.append(Finding(row, rule, rows, error=f"{type(error).__name__}: {error}"))
     return findings
 
 

@@ -96,7 +96,7 @@ def test_every_token_is_text(family, kind):
 
 
 @pytest.mark.parametrize(("family", "kind"), CASES)
-@settings(max_examples=40)
+@settings(max_examples=12)  # of each of 77
 @given(data=st.data())
 def test_no_text_is_structure(family, kind, data):
     text = data.draw(hostile(family))
@@ -107,7 +107,7 @@ def test_no_text_is_structure(family, kind, data):
 
 @pytest.mark.parametrize("family", [name for name, one in families.FAMILIES.items() if one.template])
 @pytest.mark.parametrize("kind", ["bytes", "bytes-nfkc", "pieces"])
-@settings(max_examples=40)
+@settings(max_examples=15)  # of each of 21
 @given(data=st.data())
 def test_the_template_alone_makes_the_structure_of_a_prompt(family, kind, data):
     """Also where a token is split over two fields of a prompt, or over its text and what the template writes."""
@@ -127,7 +127,7 @@ def test_the_template_alone_makes_the_structure_of_a_prompt(family, kind, data):
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
-@settings(max_examples=50)
+@settings(max_examples=25)  # of each family
 @given(data=st.data())
 def test_what_the_model_quotes_is_what_was_written(family, data):
     text = data.draw(hostile(family))
