@@ -14,6 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rubricflow.flows.cli import COMMANDS, app, options_of
+from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [Path("README.md"), *sorted(path.relative_to(ROOT) for path in (ROOT / "docs").glob("*.md"))]
@@ -39,6 +40,18 @@ def test_every_command_that_is_named_is_there(document: Path) -> None:
 def test_every_link_leads_somewhere(document: Path) -> None:
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", text_of(document))
     assert [target for target in targets if not (ROOT / document.parent / target).exists()] == []
+
+
+def test_every_reason_to_wait_is_explained() -> None:
+    rows = dict(re.findall(r"^\| ([^|]+) \| `(\w+)` \|", text_of(Path("docs/why-not-released.md")), re.M))
+    assert {code: words for words, code in rows.items()} == ROUTE_REASONS
+
+
+@EVERY
+def test_a_bullet_is_read_at_a_glance(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", text_of(document), flags=re.DOTALL)
+    bullets = re.findall(r"^[-*] .*(?:\n(?![-*#\n]).*)*", text, re.M)
+    assert [bullet[:60] for bullet in bullets if len(bullet.split()) > 60] == []
 
 
 def test_the_version_is_the_same_wherever_it_stands() -> None:
