@@ -67,18 +67,22 @@ def project(roles: Mapping[str, Role], proposals: Iterable[EdgeProposal]) -> tup
     checked = [proposal if proposal.dropped else _valid(proposal, roles) for proposal in proposals]
     checked.sort(key=strongest_first)
     kept_graph: nx.DiGraph[str] = nx.DiGraph()
-    kept_graph.add_nodes_from(roles)
+    below = {name: {name} for name in roles}  # itself, and all that kept edges lead to
     for number, proposal in enumerate(checked):
         if proposal.dropped:
             continue
         if kept_graph.has_edge(*proposal.pair):
             checked[number] = _dropped(proposal, "duplicate", "a stronger one of this pair is kept")
-        elif nx.has_path(kept_graph, proposal.child, proposal.parent):
+        elif proposal.parent in below[proposal.child]:
             path: Sequence[str] = nx.shortest_path(kept_graph, proposal.child, proposal.parent)
             circle = " → ".join([*path, proposal.child])
             checked[number] = _dropped(proposal, "cycle", f"the weakest of the circle {circle}")
         else:
             kept_graph.add_edge(*proposal.pair)
+            if proposal.child not in below[proposal.parent]:
+                for reached in below.values():
+                    if proposal.parent in reached:
+                        reached |= below[proposal.child]
     return tuple(sorted(checked, key=lambda proposal: _in_order(proposal, place)))
 
 
