@@ -51,6 +51,8 @@ PATIENCE_S = 3.0
 _MOST_SAID = 300
 MOST_KEPT = 10_000
 """Items that came with rollouts and are kept ready; the one not asked for longest goes first."""
+_TOGETHER = 100
+"""Criteria of the items that are prepared together: several small rubrics take as long as one."""
 _STEP = 0.01
 """Of the scale that a bundle has to have; no reward depends on it."""
 _LOG = logging.getLogger(__name__)
@@ -259,21 +261,24 @@ class InlineRubrics:
     def asked(self, item: ListedItem, until: float) -> Future[PreparedItem]:
         """An item to come; InputError where its rubric cannot be locked.
 
-        A thread prepares one after the other, the smallest rubrics first, so that a wide one does not hold up narrow
+        A thread prepares them, the smallest rubrics first and few together, so that a wide one does not hold up narrow
         ones. What nobody waits for any more, by the time of `time.monotonic`, is cancelled.
         """
         key = item.item_id
+        if key not in self._ready:
+            self._bundle(item)
         with self._lock:
             self._until[key] = max(until, self._until.get(key, until))
             known = self._ready.get(key)
             if known and not (known.cancelled() or (known.done() and known.exception())):
                 self._ready.move_to_end(key)
                 return known
-        self._bundle(item)
-        with self._lock:
             future = self._ready[key] = Future[PreparedItem]()
             while len(self._ready) > MOST_KEPT:
-                self._until.pop(self._ready.popitem(last=False)[0], None)
+                gone, evicted = self._ready.popitem(last=False)
+                self._until.pop(gone, None)
+                if not evicted.done() and evicted.cancel():
+                    evicted.set_running_or_notify_cancel()  # who waits for it is told
             if self._thread is None:
                 self._thread = threading.Thread(target=self._prepare, name="graphs", daemon=True)
                 self._thread.start()
@@ -283,21 +288,40 @@ class InlineRubrics:
     def _prepare(self) -> None:
         """Prepares what is wanted."""
         while True:
-            *_, item = self._wanted.get()
+            width, _, item = self._wanted.get()
+            together = {item.item_id: item}
+            while not self._wanted.empty() and width + self._wanted.queue[0][0] <= _TOGETHER:
+                more, _, item = self._wanted.get()
+                together[item.item_id] = item
+                width += more
+            begun: list[tuple[ListedItem, Future[PreparedItem]]] = []
             with self._lock:
-                future = self._ready.get(item.item_id)
-                is_late = self._until.pop(item.item_id, inf) < monotonic()
-            if future is None or future.done():
-                continue
-            if is_late:
-                future.cancel()
-                future.set_running_or_notify_cancel()  # who waits for it is told
-                continue
+                for key, item in together.items():
+                    future = self._ready.get(key)
+                    is_late = self._until.pop(key, inf) < monotonic()
+                    if future is None or future.done():
+                        continue
+                    if is_late:
+                        future.cancel()
+                    if future.set_running_or_notify_cancel():
+                        begun.append((item, future))
+            self._make(begun)
+
+    def _make(self, begun: Sequence[tuple[ListedItem, Future[PreparedItem]]]) -> None:
+        try:
+            prepared = self.prepared([item for item, _ in begun]) if begun else {}
+        except Exception as error:
+            if len(begun) == 1:
+                begun[0][1].set_exception(error)
+            else:  # it is of one rubric: the others shall not have it
+                for one in begun:
+                    self._make([one])
+            return
+        for item, future in begun:
             try:
-                prepared = self.prepared([item])[item.item_id]
-                self.keep({item.item_id: prepared.bundle})
-                future.set_result(prepared)
-            except Exception as error:  # it is of this rubric: the others shall not have it
+                self.keep({item.item_id: prepared[item.item_id].bundle})
+                future.set_result(prepared[item.item_id])
+            except Exception as error:
                 future.set_exception(error)
 
     def _bundle(self, item: ListedItem) -> Bundle:

@@ -2,11 +2,13 @@
 
 import gc
 import json
+import random
 import socket
 import sys
 import threading
 import time
-from concurrent.futures import wait
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,7 +32,7 @@ from rubricflow.tasks.core.web.guard import TOKEN, TOKEN_FILE, kept_token
 from rubricflow.tasks.core.web.server import Server
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.rewards.serve.answered import summary_of
-from rubricflow.tasks.rewards.serve.sent import RewardRequest, parsed
+from rubricflow.tasks.rewards.serve.sent import ListedItem, RewardRequest, parsed
 from rubricflow.tasks.rewards.serve.waves import Unfinished
 
 BARE = "atoms explain . studies confirm . examples follow . in short ."
@@ -373,6 +375,59 @@ def test_the_narrow_rubric_is_ready_first_and_what_nobody_waits_for_is_not_built
     wait([blocking, *waiting])
     assert order == [90, 2, 60, 80]
     assert waiting[-1].cancelled()
+
+
+def test_threads_that_ask_for_the_same_rubrics_at_once_all_get_them(tmp_path, monkeypatch):
+    inline = of_list(Quoting("It melts"), tmp_path)._inline
+    bundle, both = InlineRubrics._bundle, threading.Barrier(4)
+
+    def slow(self, item):
+        if threading.current_thread().name.startswith("asks"):
+            with suppress(threading.BrokenBarrierError):
+                both.wait(0.2)
+        return bundle(self, item)
+
+    monkeypatch.setattr(InlineRubrics, "_bundle", slow)
+    listed = [
+        ListedItem.model_validate({"item_id": f"i{number}", "prompt": "Why?", "criteria": [{**PAID, "weight": number}]})
+        for number in range(1, 9)
+    ]
+    with ThreadPoolExecutor(4, thread_name_prefix="asks") as threads:
+        found = list(threads.map(lambda _: [inline.asked(item, EVER) for item in listed], range(4)))
+    for futures in found:
+        assert [future.result(timeout=20).row["item_id"] for future in futures] == [item.item_id for item in listed]
+
+
+@pytest.mark.parametrize("most_kept", [3, 10_000])
+def test_whoever_has_time_gets_the_rubric_and_nobody_waits_for_nothing(tmp_path, monkeypatch, most_kept):
+    """Askers with and without time meet the thread that gives up what is late and forgets what is much."""
+    monkeypatch.setattr("rubricflow.flows.reward_service.MOST_KEPT", most_kept)
+    monkeypatch.setattr(InlineRubrics, "prepared", lambda self, items: {one.item_id: Named(one) for one in items})
+    inline = of_list(Quoting("It melts"), tmp_path)._inline
+    listed = [
+        ListedItem.model_validate({"item_id": f"i{number}", "prompt": "Why?", "criteria": [PAID] * (1 + number % 3)})
+        for number in range(6)
+    ]
+
+    def ask(thread):
+        draw = random.Random(thread)
+        asked = [(draw.choice(listed), draw.random() < 0.5) for _ in range(200)]
+        return [(item, has_time, inline.asked(item, EVER if has_time else 0.0)) for item, has_time in asked]
+
+    with ThreadPoolExecutor(4) as threads:
+        asked = [one for found in threads.map(ask, range(4)) for one in found]
+    assert not wait([future for *_, future in asked], timeout=20).not_done
+    for item, has_time, future in asked:
+        assert future.cancelled() or future.result().bundle.item == item
+        assert not (future.cancelled() and has_time and most_kept > len(listed))
+
+
+class Named:
+    """Stands in for a prepared item."""
+
+    def __init__(self, item):
+        self.bundle = self
+        self.item = item
 
 
 def test_a_defect_of_one_graph_costs_no_other_its_reward(tmp_path, monkeypatch):
