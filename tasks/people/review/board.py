@@ -7,9 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
+from math import inf, isfinite
 from typing import NamedTuple
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError
@@ -76,6 +78,18 @@ class GraderHead(Frozen):
     """The score that each grade stands for."""
     temperature: float
     """What logits are divided by."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> GraderHead:
+        concepts, grades = len(self.criteria), len(self.scores)
+        rows = {len(row) for row in (*self.correction, *self.weights)} == {concepts}
+        shapes = len(self.tops) == len(self.correction) == concepts and len(self.weights) == len(self.bias) == grades
+        numbers = chain(self.bias, self.scores, *self.correction, *self.weights)
+        if not (concepts and grades > 1 and rows and shapes):
+            raise ValueError("its matrices do not fit together")
+        if not (min(self.tops) > 0 and 0 < self.temperature < inf and all(map(isfinite, numbers))):
+            raise ValueError("a highest level or the temperature is not above 0, or a number is not finite")
+        return self
 
     @classmethod
     def read(cls, text: str) -> GraderHead:

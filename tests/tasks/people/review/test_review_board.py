@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from datetime import UTC, datetime
@@ -69,8 +70,30 @@ def test_a_case_that_is_queued_twice_is_refused() -> None:
         scene((CASE, CASE))
 
 
-def test_a_head_that_is_none_is_refused() -> None:
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"criteria": []},
+        {"criteria": ["C1", "C2"]},
+        {"tops": [2, 2]},
+        {"tops": [2, 0, 2]},
+        {"correction": HEAD.correction[:2]},
+        {"correction": [*HEAD.correction[:2], (0.1, 0.2)]},
+        {"weights": HEAD.weights[:4]},
+        {"weights": [(1.0,)] * 5},
+        {"bias": HEAD.bias[:4]},
+        {"bias": [float("nan")] * 5},
+        {"scores": HEAD.scores[:4]},
+        {"scores": [0.0], "weights": HEAD.weights[:1], "bias": [1.0]},
+        {"temperature": 0.0},
+        {"temperature": float("inf")},
+        {"temperature": None},
+    ],
+)
+def test_a_head_that_nothing_can_be_reckoned_with_is_refused(changed: dict[str, Any]) -> None:
     assert GraderHead.read(HEAD.model_dump_json()) == HEAD
+    with pytest.raises(ContractError, match="head"):
+        GraderHead.read(json.dumps(HEAD.model_dump() | changed))
     with pytest.raises(ContractError, match="head"):
         GraderHead.read("{}")
 
