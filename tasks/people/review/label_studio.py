@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from pydantic import BaseModel, Field, StrictInt, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, StrictInt, ValidationError
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.display.table import Record
@@ -81,12 +81,12 @@ def _plain(text: str) -> str:
 
 class _Person(BaseModel):
     id: StrictInt | None = None
-    email: str = ""
+    email: str | None = None
 
 
 class _Value(BaseModel):
     choices: list[str] = []
-    text: list[str] | str = []
+    text: list[str] | str | None = None
 
 
 class _Entry(BaseModel):
@@ -98,9 +98,8 @@ class _Entry(BaseModel):
 
 class _Annotation(BaseModel):
     id: str | int | None = None
-    completed_by: StrictInt | _Person
+    completed_by: StrictInt | _Person | None = None
     result: list[_Entry]
-    was_cancelled: bool | None = False
     created_at: str | None = None
     updated_at: str | None = None
 
@@ -123,10 +122,15 @@ class _Meta(BaseModel):
     digests: dict[str, Annotated[str, Field(pattern=DIGEST)]]
 
 
+def _unless_skipped(annotation: Any) -> Any:
+    """What is in a skipped one is nobody's answer, whatever it looks like."""
+    return None if isinstance(annotation, dict) and annotation.get("was_cancelled") else annotation
+
+
 class _Task(BaseModel):
     meta: _Meta
-    annotations: list[_Annotation]
-    predictions: list[object] = []
+    annotations: list[Annotated[_Annotation | None, BeforeValidator(_unless_skipped)]]
+    predictions: list[object] | None = None
 
 
 def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> list[Act]:
@@ -162,8 +166,7 @@ def read_export(path: Path, study: str, questions: Iterable[ReviewQuestion]) -> 
         case = cases.get(task.meta.response_id)
         if case is None:
             raise wrong("meta", f"{quoted(task.meta.response_id)} is not asked about")
-        submitted = [annotation for annotation in task.annotations if not annotation.was_cancelled]
-        for annotation in sorted(submitted, key=lambda annotation: annotation.changed):
+        for annotation in sorted(filter(None, task.annotations), key=lambda annotation: annotation.changed):
             if not annotation.rater:
                 raise wrong("completed_by", "does not say who annotated")
             answers = _answers(wrong, annotation.result, case, task.meta.digests)
@@ -183,7 +186,7 @@ def _answers(
     lines = list[str]()
     for entry in result:
         if entry.from_name == _COMMENT:
-            lines += [entry.value.text] if isinstance(entry.value.text, str) else entry.value.text
+            lines += [entry.value.text] if isinstance(entry.value.text, str) else entry.value.text or []
     comment = text_or_none("\n".join(lines))
     by_control = {_control(criterion): question for (_, criterion), question in questions.items()}
     answers: dict[Subject, ReviewAnswer] = {}

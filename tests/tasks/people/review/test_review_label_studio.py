@@ -98,6 +98,23 @@ def test_a_task_shows_no_machine_and_who_saw_one_elsewhere_is_not_blind(tmp_path
     assert {act.blind for act in read_export(path, "study", TWO)} == {False}
 
 
+def test_what_label_studio_leaves_null_or_empty_is_read(tmp_path):
+    nobody = {"id": 7, "email": None, "first_name": None, "last_name": None}
+    whole = annotation([*FINE, {**commented(), "value": {"text": None}}], nobody, created_at=None)
+    skipped = [
+        annotation(result, by, 20, was_cancelled=True)
+        for result, by in ((None, None), ({}, 3), ([{"from_name": None}], {"email": 5}), ([chosen("gone", "1")], True))
+    ]
+    path = exported(tmp_path / "e.json", TWO, [*skipped, whole], skipped)
+    tasks = [{**task, "predictions": None} for task in json.loads(path.read_text())]
+    path.write_text(json.dumps(tasks))
+    assert said(read_export(path, "study", TWO)) == [
+        ("vote", "r1", "c1", "2", None, "label-studio-7"),
+        ("vote", "r1", "c2", "0", None, "label-studio-7"),
+        ("submit", "r1", None, None, None, "label-studio-7"),
+    ]
+
+
 def test_scores_are_a_project_of_their_own(tmp_path):
     choices = ElementTree.fromstring(config([SCORE])).find("Choices")
     assert (choices.get("name"), [one.get("alias") for one in choices]) == ("score", ["0", "0.5", "1", "x"])
@@ -161,9 +178,10 @@ def with_result(*result, **more):
         (with_result({"from_name": "level-c1"}), "choices", "not one choice"),
         (with_result(*FINE, commented({})), "annotations.0.result.2.value.text.list[str].0", "is not as Label"),
         ([annotation(None)], "annotations.0.result", "is not as Label Studio exports"),
-        ([annotation(FINE, by=None)], "annotations.0.completed_by.int", "is not as Label Studio exports"),
+        ([annotation(FINE, by=None)], "completed_by", "who annotated"),
         ([annotation(FINE, by=True)], "annotations.0.completed_by.int", "is not as Label Studio exports"),
         ([annotation(FINE, by={"email": " "})], "completed_by", "who annotated"),
+        ([annotation(FINE, by={"email": None, "id": None})], "completed_by", "who annotated"),
     ],
 )
 def test_a_bad_annotation_is_named(tmp_path, annotations, field, rule):
