@@ -128,10 +128,17 @@ def cells_of(rubric_of: Mapping[str, str], criteria: Mapping[str, Sequence[Crite
 
 def cell_labels(cells: pd.DataFrame, judgments: pa.Table, name: str) -> pd.DataFrame:
     """What the annotator of this name gives in the cells, by its rows of table `judgments`; of several repetitions the
-    first counts, and rows of no cell are passed over. ContractError where a level lies off its scale."""
+    first counts, and rows of no cell are passed over. ContractError where the rows are not of one rater, a cell has
+    two, or a level lies off its scale."""
     on = ["response_id", "criterion_id"]
+    raters = pc.unique(judgments["rater_id"]).to_pylist()
+    if len(raters) != 1:
+        raise ContractError(f"annotator {name}: judgments of one rater were wanted, not of {sorted(raters)}")
     first = judgments.filter(pc.equal(judgments["sample"], 0))
     told = first.select([*on, "decision", "verified"]).to_pandas()
+    for twice in told[told.duplicated(on)].head(1).itertuples():
+        where = f"{twice.criterion_id} of response {twice.response_id}"
+        raise ContractError(f"annotator {name}: {where} is judged twice by {raters[0]}")
     levels, chances = (first[column].to_pylist() for column in ("decision", "level_probabilities"))
     told["probability"] = np.array(list(map(chance_of, levels, chances)), float)
     labels = cells.merge(told, "left", on=on).rename(columns={"decision": "level"}).astype({"level": float})

@@ -263,6 +263,12 @@ def test_reads_what_an_annotator_says():
     assert found["ungrounded"].tolist() == [False, False, True, False]
     with pytest.raises(ContractError, match="level 3 of c1 of response r1 is above"):
         cell_labels(CELLS, rows_of("a", ("r1", "c1", 3, None, None)), "a")
+    with pytest.raises(ContractError, match="annotator a: c1 of response r2 is judged twice"):
+        cell_labels(CELLS, pa.concat_tables([table, table.slice(0, 1)]), "a")
+    with pytest.raises(ContractError, match=r"annotator a: .* one rater were wanted, not of \['a', 'b'\]"):
+        cell_labels(CELLS, pa.concat_tables([table, rows_of("b", ("r1", "c1", 1, None, None))]), "a")
+    with pytest.raises(ContractError, match=r"annotator a: .* not of \[\]"):
+        cell_labels(CELLS, table.slice(0, 0), "a")
 
 
 def test_rubrics_may_share_a_concept_with_scales_of_their_own():
