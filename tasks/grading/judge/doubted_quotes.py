@@ -87,7 +87,7 @@ def sharers(decisions: Sequence[Decision]) -> dict[Place, int]:
         for j, row in enumerate(decision.evidence):
             # Those too that count for none because too many share them.
             if row["status"] == "shared" or (decision.level and row["status"] in SUPPORTING):
-                if row["start"] is None:
+                if row["start"] == row["end"]:  # both None, or a span without any character
                     unplaced[i, j] = folded(row["quote"])
                 else:
                     spans[i, j] = (row["start"], row["end"])

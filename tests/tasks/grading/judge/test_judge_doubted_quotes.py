@@ -65,6 +65,12 @@ def test_sharers_are_those_of_more_than_half_of_the_characters(said):
         assert k == max(n for n in range(1, 8) if sum(count >= n for count in counts) * 2 > len(counts))
 
 
+def test_quotes_without_a_place_or_a_character_are_shared_by_those_with_the_same_words():
+    decisions = [decision("A", [(None, None), (4, 4)]), decision("B", [(0, 0), (0, 5)]), decision("C", [], 1)]
+    assert sharers(decisions) == {(0, 0): 2, (0, 1): 2, (1, 0): 2, (1, 1): 1}
+    assert sharers([decision("A", [(0, 0)])]) == {(0, 0): 1}
+
+
 @pytest.mark.parametrize(
     ("said", "most"),
     [
