@@ -39,6 +39,8 @@ class ReleaseVerdict(NamedTuple):
     answers: int
     by_people: int
     released: int
+    held_back: int
+    """Answers whose scores would go out, were the promise kept on those held out; they wait for a person."""
     waiting: Mapping[str, int]
     """Why answers wait for a person → how many, most first."""
 
@@ -55,35 +57,38 @@ def verdict(final_scores: Rows, rules: Rows, gates: Rows, wrong: str) -> Release
         counts[row["decided_by"]] += row["n"]
         if row["decided_by"] == "waits":
             counts["scored"] += row["n"] * row["scored"]
+            counts["held back"] += row["n"] * (row["settled_by"] is None and row["route_reason"] == "promise_broken")
             waiting[_why_it_waits(row)] += row["n"]
-    answers = sum(row["n"] for row in final_scores)
-    released, waits = counts["machine"], counts["waits"]
-    by_people = counts["person"]
+    answers, released, held_back = sum(row["n"] for row in final_scores), counts["machine"], counts["held back"]
     overall = {row["gate"]: row for row in gates if row["slice"] == row["value_of"] == "all"}
     most_first = dict(sorted(waiting.items(), key=lambda pair: (-pair[1], pair[0])))
-    broken = released > 0 and _outcome(overall, "released_errors") == "fail"
-    sentence = _sentence(by_people, answers - released - waits - by_people, released, waits, counts["scored"], broken)
-    promise = _promise(rules, overall.get("released_errors"), wrong) if released and rules else ""
-    return ReleaseVerdict(sentence, promise, _caution(overall, gates), answers, by_people, released, most_first)
+    promise = _promise(rules, overall.get("released_errors"), wrong) if (released or held_back) and rules else ""
+    caution = _caution(overall, gates)
+    return ReleaseVerdict(
+        _sentence(counts), promise, caution, answers, counts["person"], released, held_back, most_first
+    )
 
 
-def _sentence(by_people: int, unjudged: int, released: int, waits: int, scored: int, broken: bool) -> str:
-    """unjudged: answers of which people said that they cannot be judged; broken: whether the released scores that were
-    held out are wrong more often than promised."""
+def _sentence(counts: Mapping[str, int]) -> str:
+    """counts: answers by who decided them; of those that wait also how many are 'scored' and how many 'held back'."""
+    by_people, unjudged, released, waits = (counts[by] for by in ("person", "cannot_be_judged", "machine", "waits"))
     start = f"{say.plural(by_people, 'answer has', 'answers have')} people's scores. " if by_people else ""
     start += f"{say.plural(unjudged, 'answer')} cannot be judged. " if unjudged else ""
     if not released and not waits:
         return start.strip() or "There was nothing to score."
-    scores = say.plural(released + waits, "other score" if by_people else "score")
-    if broken:
-        return f"{start}Hold all {scores} back: of the {say.count(released)} that would go out, too many are wrong."
+    other = "other " if by_people or unjudged else ""
+    noun = f"{other}{'score' if counts['scored'] == waits else 'answer'}"
+    scores = say.plural(released + waits, noun)
+    if counts["held back"]:
+        which = f"all {scores} back" if waits > 1 else f"the {noun} back"
+        return f"{start}Hold {which}: of the {say.count(counts['held back'])} that would go out, too many are wrong."
     if not released:
         them = "people should grade them all" if waits > 1 else "a person should grade it"
-        if not scored:
-            return f"{start}None of {say.plural(waits, 'answer')} has a score: {them}."
+        if not counts["scored"]:
+            return f"{start}None of {say.plural(waits, f'{other}answer')} has a score: {them}."
         return f"{start}Release {f'none of {scores}' if waits > 1 else 'no score'}: {them}."
     if not waits:
-        return f"{start}Release {f'all {scores}' if released > 1 else 'the one score'}."
+        return f"{start}Release {f'all {scores}' if released > 1 else f'the one {other}score'}."
     return f"{start}Release {say.count(released)} of {scores}; people should grade the other {say.count(waits)}."
 
 
@@ -119,7 +124,10 @@ def _caution(overall: Mapping[str, Row], gates: Rows) -> str:
     below_people = {_outcome(overall, name) for name in SECOND_MARKER}
     over_words = next((row for row in gates if row["gate"] == "rubric" and row["slice"] == "all"), None)
     is_like_words = (
-        over_words is not None and (over_words["estimate"] or 0.0) <= 0 and over_words["outcome"] != "unknown"
+        over_words is not None
+        and over_words["outcome"] != "unknown"
+        and over_words["estimate"] is not None
+        and over_words["estimate"] <= 0
     )
     like_words = "no better than a model of the words alone"
     if "fail" in below_people:

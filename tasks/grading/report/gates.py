@@ -230,9 +230,11 @@ def _rule(row: Row, wrong: str) -> str:
 def above_promise(gates: Rows) -> list[Row]:
     """The verdicts on questions of whose released held-out scores more is wrong than promised, or may be by the upper
     end of the interval; the worst first. A promise for the set keeps none for a question."""
-    items = [row for row in gates if (row["gate"], row["slice"]) == ("released_errors", "item") and row["n"]]
-    rows = [row for row in items if max(row["estimate"], row["high"]) > row["most"]]
-    return sorted(rows, key=lambda row: (-row["estimate"], -row["high"], row["value_of"]))
+    items = [row for row in gates if (row["gate"], row["slice"]) == ("released_errors", "item")]
+    items = [row for row in items if row["estimate"] is not None]
+    upper = {row["value_of"]: row["estimate"] if row["high"] is None else row["high"] for row in items}
+    rows = [row for row in items if max(row["estimate"], upper[row["value_of"]]) > row["most"]]
+    return sorted(rows, key=lambda row: (-row["estimate"], -upper[row["value_of"]], row["value_of"]))
 
 
 def broken_promises(gates: Rows) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -112,7 +113,7 @@ def view(
     found = verdict(counts["final"], rules, verdicts, wrong)
     nothing = nothing_scored(counts["nothing"])
     why_nothing = ""
-    if found.waiting and not found.released:
+    if found.waiting and not found.released and not found.held_back:
         why_nothing = nothing or gates.nothing_released(rules, counts["possible"], found.answers, tables.needs)
     ranking = ranking_of(figures, calibrations)
     sources = "; ".join(manifest.get("identity", {}).get("recordings", {}).values())
@@ -155,7 +156,10 @@ def view(
         ),
     )
     looks = gates.looks(verdicts, figures, _remarks(counts, figures, verdicts, checks))
-    bar = {"parts": _bar(found), "waiting": waiting, "reasons": found.waiting}
+    short = {why: why.partition(":")[0] for why in found.waiting}
+    times = Counter(short.values())
+    reasons = {short[why] if times[short[why]] == 1 else why: n for why, n in found.waiting.items()}
+    bar = {"parts": _bar(found), "waiting": waiting, "reasons": reasons}
     side: list[Part] = [body(TEMPLATE, "looks", looks)] if looks else []
     side.append(Text(next_step(found, rules, "STUDY.yaml", has_review), "note lines"))
     worth = WorthOfQuotes(counts["worth"][0]).sentence

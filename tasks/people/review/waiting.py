@@ -21,6 +21,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.reasons import Rules, by_scope, marked_by, score_step, why_waits
 from rubricflow.tasks.core.display.table import Record, Row
 from rubricflow.tasks.core.stats.scores import MEAN
+from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.people.review.board import (
     Board,
@@ -52,7 +53,9 @@ def waiting_scores(run: Run) -> list[Record]:
     marked = marked_scores(run)
     decided = {row["response_id"] for row in marked if row["marked"]}
     waits = [row for row in marked if not row["marked"]]
-    waits += proposed(run) + score_queue(run.table(Predictions, "calibrate"), rules)
+    with catalogue(run) as tables:
+        final = tables.sql("SELECT * FROM final_scores").to_arrow_table()
+    waits += proposed(run) + score_queue(final, rules)
     cases = [case for case in waits if case["response_id"] not in decided] + [row for row in marked if row["marked"]]
     first: dict[str, Record] = {}
     for case in cases:
@@ -60,11 +63,11 @@ def waiting_scores(run: Run) -> list[Record]:
     return list(first.values())
 
 
-def score_queue(predictions: pa.Table, rules: Rules) -> list[Record]:
-    """The responses with a score that was routed to review (rows of table `predictions`), the riskiest first, then
-    those without a risk, as empty answers are; a response of several raters comes once, for its riskiest score. rules:
-    of release, by scope."""
-    routed = predictions.filter(pc.equal(predictions["route"], "review"))
+def score_queue(final_scores: pa.Table, rules: Rules) -> list[Record]:
+    """The responses with a score that is routed to review (rows of view `final_scores`), the riskiest first, then those
+    without a risk, as empty answers are; a response of several raters comes once, for its riskiest score. rules: of
+    release, by scope."""
+    routed = final_scores.filter(pc.equal(final_scores["route"], "review"))
     columns = ["response_id", "item_id", "risk", "route_reason", "unscored_reason"]
     cases = routed.select(columns).to_pylist()
     cases.sort(key=lambda case: (case["risk"] is None, -(case["risk"] or 0), case["response_id"]))

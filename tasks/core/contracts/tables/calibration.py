@@ -39,6 +39,7 @@ RouteReason = Literal[
     "question_means",
     "no_promise",
     "risk",
+    "promise_broken",
 ]
 ROUTE_REASONS: Mapping[str, str] = {
     "unscored": "no score",
@@ -51,8 +52,9 @@ ROUTE_REASONS: Mapping[str, str] = {
     "question_means": "the marked answers do not show that the scores tell answers to one question apart",
     "no_promise": "the marked answers allow no promise: too few, too often missed, or met as well by one score for all",
     "risk": "too likely wrong to go out unchecked",
+    "promise_broken": "held back: of the scores that would go out, too many held-out ones are wrong",
 }
-"""Why a person looks first."""
+"""Why a person looks first; the last one is said by view `final_scores`, once the scores are held against people's."""
 Refusal = Literal["asks_nothing", "question_means", "no_promise"]
 """Why nothing of an item may be released: words of `ROUTE_REASONS`."""
 

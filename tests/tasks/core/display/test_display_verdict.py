@@ -38,28 +38,33 @@ def judged(*rows: dict[str, Any], gates: tuple[dict[str, Any], ...] = (), **rule
     return verdict(rows, [RULE | rule], gates, OFF)
 
 
-@given(COUNTS, OUTCOMES, OUTCOMES)
+@given(COUNTS, OUTCOMES)
 def test_every_answer_is_counted_once_and_the_sentence_says_the_counts(
-    drawn: list[tuple[str, bool, str, int]], errors: str, second: str
+    drawn: list[tuple[str, bool, str, int]], second: str
 ) -> None:
     rows = [final(kind, n, scored=scored, route_reason=why) for kind, scored, why, n in drawn]
-    found = judged(*rows, gates=(gate("released_errors", errors), gate("degradation_qwk", second)))
+    found = judged(*rows, gates=(gate("released_errors", "pass"), gate("degradation_qwk", second)))
     waits = sum(found.waiting.values())
     of = {kind: sum(n for one, _, _, n in drawn if one == kind) for kind in KINDS}
-    assert (found.released, waits) == (of["machine"], of["waits"])
+    held_back = sum(n for kind, _, why, n in drawn if (kind, why) == ("waits", "promise_broken"))
+    assert (found.released, waits, found.held_back) == (of["machine"], of["waits"], held_back)
     unjudged = of["cannot_be_judged"]
     assert found.by_people == of["person"]
     assert found.answers == found.released + waits + found.by_people + unjudged
     assert ("cannot be judged" in found.sentence) == (unjudged > 0)
     numbers = [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", found.sentence)]
-    assert set(numbers) <= {found.by_people, unjudged, found.released, waits, found.released + waits}
+    assert set(numbers) <= {found.by_people, unjudged, found.released, waits, found.released + waits, held_back}
     assert [*found.waiting.values()] == sorted(found.waiting.values(), reverse=True)
     # Scores go out, or are held back, and nothing else in the verdict says the opposite.
     goes_out = re.search(r"Release (all|the one|[\d,]+)\b", found.sentence) is not None
-    assert goes_out == (found.released > 0 and errors != "fail")
-    assert ("Hold all" in found.sentence) == (found.released > 0 and errors == "fail")
-    assert bool(found.promise) == (found.released > 0)
+    assert goes_out == (found.released > 0 and not held_back)
+    assert ("Hold " in found.sentence) == (held_back > 0)
+    assert bool(found.promise) == (found.released + held_back > 0)
     assert not re.search("release|only as a check", found.caution, re.IGNORECASE)
+    # What has no score is not called one.
+    if any(kind == "waits" and not scored for kind, scored, _, _ in drawn):
+        sentence = found.sentence.replace("people's scores", "").replace("has a score", "").replace("no score", "")
+        assert "score" not in sentence
 
 
 @pytest.mark.parametrize(
@@ -70,6 +75,22 @@ def test_every_answer_is_counted_once_and_the_sentence_says_the_counts(
         ([final("waits", 400)], "Release none of 400 scores: people should grade them all."),
         ([final("waits", 9, scored=False)], "None of 9 answers has a score: people should grade them all."),
         ([final("person", 4)], "4 answers have people's scores."),
+        (
+            [final("person", 4), final("waits", 2, scored=False)],
+            "4 answers have people's scores. None of 2 other answers has a score: people should grade them all.",
+        ),
+        (
+            [final("machine", 3), final("waits", 1), final("waits", 1, scored=False)],
+            "Release 3 of 5 answers; people should grade the other 2.",
+        ),
+        (
+            [final("waits", 3, route_reason="promise_broken"), final("waits", 2, route_reason="risk")],
+            "Hold all 5 scores back: of the 3 that would go out, too many are wrong.",
+        ),
+        (
+            [final("waits", 1, route_reason="promise_broken")],
+            "Hold the score back: of the 1 that would go out, too many are wrong.",
+        ),
         (
             [final("person", 4), final("machine", 3), final("waits", 2)],
             "4 answers have people's scores. Release 3 of 5 other scores; people should grade the other 2.",
@@ -100,6 +121,7 @@ def test_the_promise_names_scale_risk_and_limit_together() -> None:
         ([gate("machine_qwk", "fail"), gate("rubric", "fail", -0.1)], "and no better than a model of the words alone."),
         ([gate("rubric", "undecided", -0.1, value_of="mean over items")], "no better than a model of the words alone."),
         ([gate("rubric", "pass", 0.1)], ""),
+        ([gate("rubric", "undecided", None)], ""),
         ([gate("within_questions", "fail")], "Not shown to tell answers to one question apart"),
         ([gate("degradation_qwk", "fail", slice="item", value_of="q1")], ""),
     ],

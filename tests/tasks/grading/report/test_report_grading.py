@@ -124,7 +124,7 @@ def test_the_headline_says_what_the_tables_say(run: Tables, shown: View, seen: S
     rows = run.counts["final"].to_pandas()
     whole = int(rows["n"].sum())
     released = int(rows.loc[rows["decided_by"] == "machine", "n"].sum())
-    title = f"Release {released:,} of {whole:,} scores; people should grade the other {whole - released:,}."
+    title = f"Release {released:,} of {whole:,} answers; people should grade the other {whole - released:,}."
     assert shown.page.title == shown.verdict.sentence == title
     assert title in seen.text
     assert (shown.verdict.released, sum(shown.verdict.waiting.values())) == (released, whole - released)
@@ -158,9 +158,10 @@ def metric(name: str, rater: str, stage: str, value: float) -> dict[str, Any]:
     return row | {"unscored": 0, "resampled": "author", "clusters": 40, "undefined_draws": 0, "note": None}
 
 
-def errors_of(item: str, estimate: float, high: float, n: int = 34) -> dict[str, Any]:
+def errors_of(item: str, estimate: float | None, high: float | None, n: int = 34) -> dict[str, Any]:
     named = {"gate": "released_errors", "slice": "item", "value_of": item, "most": 0.1}
-    return gates()[1] | named | {"estimate": estimate, "high": high, "low": 0.0, "n": n, "outcome": "undecided"}
+    low = None if high is None else 0.0
+    return gates()[1] | named | {"estimate": estimate, "high": high, "low": low, "n": n, "outcome": "undecided"}
 
 
 HIDDEN = [
@@ -176,7 +177,10 @@ def test_a_promise_for_the_set_names_the_questions_that_it_does_not_hold_for(run
     said = "On 1 question more released scores are wrong than promised: q2 (21% of 34)"
     assert plain(broken_promises(HIDDEN)) == said
     assert broken_promises(HIDDEN[2:]) == broken_promises([]) == ""
-    assert above_promise([errors_of("q9", 0.0, 0.0, n=0)]) == []
+    assert above_promise([errors_of("q9", None, None, n=0)]) == []
+    few = [errors_of("q8", 0.5, None, n=2), errors_of("q9", 0.1, None), errors_of("q7", None, None)]
+    assert [row["value_of"] for row in above_promise([*few, *HIDDEN])] == ["q8", "q2", "q3", "q4"]
+    assert "q8" in broken_promises(few)
     found = view(replace(run, verdicts=conform(Verdicts, [*gates(), *HIDDEN])), STUDY, MANIFEST)
     assert said in plain(Seen(page(found.page)).text)
     (table,) = [grid for grid in grids(section(found, "use")) if grid.header[:1] == ("Question",)]
@@ -316,7 +320,7 @@ def test_replayed_replies_name_their_source(run: Tables, shown: View) -> None:
         ({"raters": ()}, "no held-out response has a human score"),
         ({"raters": ("anna",)}, "a second one on the same responses would show how far people agree"),
         ({"scored": False}, "None of 90 answers has a score"),
-        ({"releases": False}, "Release none of 90 scores: people should grade them all."),
+        ({"releases": False}, "Release none of 90 answers: people should grade them all."),
         ({"author": False, "group": ()}, "the study names no group"),
         ({"items": 0, "raters": ()}, "There was nothing to score"),
         ({"scales": (Scale(min=0, max=3), Scale(min=0, max=60, step=0.5))}, "step of the scale off"),

@@ -18,7 +18,7 @@ from rubricflow.tasks.grading.report.summary import figure_tables, next_step, st
 
 def found(released: int, waiting: int, by_people: int = 0) -> ReleaseVerdict:
     reasons = {"no promise": waiting} if waiting else {}
-    return ReleaseVerdict("Release some.", "", "", released + waiting + by_people, by_people, released, reasons)
+    return ReleaseVerdict("Release some.", "", "", released + waiting + by_people, by_people, released, 0, reasons)
 
 
 @pytest.mark.parametrize(

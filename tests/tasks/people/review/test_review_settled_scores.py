@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import ContractError
+from rubricflow.tasks.core.contracts.tables.evaluation import Verdicts
 from rubricflow.tasks.core.contracts.tables.people import Notes
+from rubricflow.tasks.core.display.verdict import FINAL_SCORES, verdict
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.people.review.board import score_texts
@@ -54,6 +56,35 @@ def test_a_vote_comes_before_the_released_score_and_the_rest_waits(tmp_path: Pat
         "b": (2.0, "machine", None, None),
         "c": (None, "waits", None, None),
     }
+
+
+@pytest.mark.parametrize("outcome", ["fail", "undecided"])
+def test_scores_of_a_broken_promise_wait_for_people_but_for_those_that_people_gave(
+    tmp_path: Path, outcome: str
+) -> None:
+    run = graded_run(tmp_path, [answer("a"), answer("b"), answer("c", route="review")])
+    row = dict.fromkeys(Verdicts.model_fields) | {
+        "gate": "released_errors",
+        "slice": "all",
+        "value_of": "all",
+    }
+    row |= {"metric": "m", "n": 9, "outcome": outcome, "source": "s", "if_missed": "f"}
+    run.commit("evaluate", "all", {Verdicts: [row, row | {"gate": "other", "outcome": "fail"}]})
+    say(run, act("vote", "b", value="3"), act("submit", "b"))
+    keep_settled_scores(run, "class")
+    held = outcome == "fail"
+    assert final(run) == {
+        "a": (None, "waits", None, None) if held else (2.0, "machine", None, None),
+        "b": (3.0, "person", "one_vote", None),
+        "c": (None, "waits", None, None),
+    }
+    queue = {case["response_id"]: case["why"] for case in waiting_scores(run)}
+    assert queue.keys() == ({"a", "b", "c"} if held else {"c"})
+    assert not held or "held back" in queue["a"].lower()
+    with catalogue(run) as tables:
+        counted = tables.sql(FINAL_SCORES).to_arrow_table().to_pylist()
+    found = verdict(counted, [], [row], "off")
+    assert (found.released, found.held_back, found.by_people) == ((0, 1, 1) if held else (1, 0, 1))
 
 
 def test_history_says_who_when_from_what_and_why(tmp_path: Path) -> None:
