@@ -141,6 +141,12 @@ class StudentGrades:
         return {answer.item_id for answer in self.answers} - self.scores.keys()
 
     @property
+    def unjudged_questions(self) -> set[str]:
+        """Those of them whose answer cannot be judged, as people said: nobody is still looking at it."""
+        unjudged = {answer.item_id for answer in self.answers if answer.decided_by == "cannot_be_judged"}
+        return unjudged - self.repeated
+
+    @property
     def points(self) -> float:
         """The sum of the final scores."""
         return round(sum(self.scores.values()), 9)
@@ -225,6 +231,17 @@ def parted(answer: GradedAnswer) -> float | None:
     return points if abs(points - answer.final_score) > 1e-9 else None
 
 
+def told_credit(question: GradedQuestion, answer: GradedAnswer) -> Credit:
+    """What a student is told of the criteria with the final score; nothing where they would not explain it."""
+    if not explains(question, answer):
+        return Credit((), (), ())
+    groups, points = credit(question.bundle, answer.levels), parted(answer)
+    if points is not None and not answer.levels_are_peoples and points < (answer.final_score or 0.0):
+        # The teacher found more in the answer than these criteria: what they miss may be what was found.
+        return groups._replace(missing=())
+    return groups
+
+
 def how_reached(question: GradedQuestion, answer: GradedAnswer) -> str:
     """How an answer's final score came about, in a sentence for its student, so that no number stands bare."""
     teacher = "Your teachers" if len(answer.marks) > 1 else "Your teacher"
@@ -234,8 +251,15 @@ def how_reached(question: GradedQuestion, answer: GradedAnswer) -> str:
     if points is not None:
         criteria = "the criteria listed here" if groups.counted else "the rubric's criteria alone"
         return f"{teacher} gave {points_words(answer.final_score)}; {criteria} make {points_words(points)}."
+    if any(groups) and is_person:
+        return f"{teacher} gave this score."
     if any(groups):
-        return f"{teacher} gave this score." if is_person else "This score follows from the points listed here."
+        points = answer.criteria_score
+        if points is None:
+            return "This score was given on the answer as a whole; the points listed here were looked at besides."
+        if abs(points - (answer.final_score or 0.0)) > 1e-9:
+            return f"The points listed here make {points_words(points)}; the score was fitted to how people mark."
+        return "This score follows from the points listed here."
     given = f"{teacher} gave this score on" if is_person else "This score was given on"
     return f"{given} the answer as a whole, so there is no list of points. Ask your teacher if you want to know more."
 

@@ -31,12 +31,10 @@ from rubricflow.tasks.grading.gradebook.book import (
     GradedAnswer,
     GradedQuestion,
     StudentGrades,
-    credit,
-    explains,
     how_reached,
     level_words,
-    parted,
     points_words,
+    told_credit,
 )
 from rubricflow.tasks.grading.gradebook.sheets import number
 
@@ -126,14 +124,16 @@ def student_page(book: Gradebook, student: StudentGrades) -> str:
         own_number = answer.item_id[1:] if _NUMBERED.fullmatch(answer.item_id) else place
         sections.append(Section(f"q{place}", f"Question {own_number}", say.visible(question.text), body=shown))
     title, scored = say.visible(student.display_name), student.scores
-    lead = "There is no score yet: a person is still looking at the answers."
+    unjudged = len(student.unjudged_questions)
+    waiting = len(student.open_questions) - unjudged
+    lead = f"There is no score{' yet' if waiting else ''}: why stands with each answer."
     if scored:
         lead = (
             f"{points_words(student.points)} of {number(sum(book.questions[item].scale.max for item in scored))} points"
         )
-        waiting = len(student.open_questions)
-        so_far = f" so far. {say.plural(waiting, 'question has', 'questions have')} no score yet" if waiting else ""
-        lead += f"{so_far}."
+        lead += f" so far. {say.plural(waiting, 'question has', 'questions have')} no score yet" if waiting else ""
+        lead += f". {say.plural(unjudged, 'answer')} could not be judged" if unjudged else ""
+        lead += "."
     page = Page("Feedback", book.study, title, tuple(sections), date=book.graded_on, lead=lead)
     return rendered(page, STYLE)
 
@@ -144,12 +144,7 @@ def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool =
     to its question."""
     score = answer.final_score
     counts = score is not None and not repeated
-    explained = counts and explains(question, answer)
-    groups = credit(question.bundle, answer.levels) if explained else Credit((), (), ())
-    points = parted(answer) if explained else None
-    if points is not None and not answer.levels_are_peoples and points < (score or 0):
-        # The teacher found more in the answer than these criteria: what they miss may be what was found.
-        groups = groups._replace(missing=())
+    groups = told_credit(question, answer) if counts else Credit((), (), ())
     highlights, numbered = list[Highlight[Marking]](), list[tuple[int, str, str]]()
     for place, level in enumerate((*groups.counted, *groups.cost), 1):
         marking = Marking(place, level.criterion.weight > 0)
@@ -190,11 +185,13 @@ def index_page(book: Gradebook, links: Sequence[str]) -> str:
             "id": say.visible(student.student or ""),
             "points": points_words(student.points) if student.scores else "",
             "out_of": number(book.highest),
-            "waiting": len(student.open_questions),
+            "waiting": len(student.open_questions - student.unjudged_questions),
+            "unjudged": len(student.unjudged_questions),
         }
         rows.append(row)
-    waiting = sum(len(student.open_questions) for student in book.students)
+    waiting, unjudged = (sum(int(str(row[name])) for row in rows) for name in ("waiting", "unjudged"))
     title = f"{say.plural(len(rows), 'student')}, {say.plural(waiting, 'answer waits', 'answers wait')} for a person"
+    title += f", {say.plural(unjudged, 'answer')} cannot be judged" if unjudged else ""
     lead = f"{book.verdict.sentence} For teachers only: this page names everybody; give students their own page alone."
     section = Section("students", "", "Students", body=body(TEMPLATE, "index", rows))
     page = Page("Feedback", book.study, title, (section,), date=book.graded_on, lead=lead, missing=book.quotes.warning)

@@ -16,10 +16,10 @@ from rubricflow.tasks.grading.gradebook.book import (
     Gradebook,
     GradedAnswer,
     StudentGrades,
-    credit,
-    explains,
     how_reached,
     level_words,
+    points_words,
+    told_credit,
 )
 from rubricflow.tasks.grading.gradebook.sheets import GradeSheet, Value, number
 
@@ -52,10 +52,12 @@ def platform_sheet(book: Gradebook, platform: Platform) -> PlatformSheet:
         rule = f"{say.plural(nameless, 'answer names', 'answers name')} no student, so that nobody can get the grade"
         raise InputError(rule, hint="map the column of the student's id in the study file: author_id")
     complete = [student for student in book.students if not student.open_questions]
-    waiting = len(book.students) - len(complete)
+    waiting = sum(bool(student.open_questions - student.unjudged_questions) for student in book.students)
     remarks = [f"{say.plural(len(complete), 'student')} in it"]
     if waiting:
         remarks.append(f"{say.plural(waiting, 'student')} left out: an answer of theirs still waits for a person")
+    if unjudged := len(book.students) - len(complete) - waiting:
+        remarks.append(f"{say.plural(unjudged, 'student')} left out: an answer of theirs cannot be judged")
     sheet, how = _FORMS[platform](book, complete)
     return PlatformSheet(sheet, (*remarks, how))
 
@@ -99,19 +101,17 @@ _FORMS: Mapping[Platform, Callable[[Gradebook, list[StudentGrades]], tuple[Grade
 
 def _lines(book: Gradebook, answer: GradedAnswer) -> Iterator[str]:
     question = book.questions[answer.item_id]
-    yield f"{say.question(answer.item_id, question.text)}: {number(answer.final_score)} of {number(question.scale.max)}"
-    if answer.final_score is not None:
-        yield how_reached(question, answer)
-    if explains(question, answer):
-        groups = credit(question.bundle, answer.levels)
-        counted = []
-        for level in groups.counted:
-            words = level_words(level)  # of a level that is reached in part
-            counted.append(f"{level.criterion.text} ({words})" if words else level.criterion.text)
-        missing = [criterion.text for criterion in groups.missing]
-        cost = [level.criterion.text for level in groups.cost]
-        for title, texts in (("Counted", counted), ("Missing", missing), ("Cost points", cost)):
-            if texts:
-                yield f"{title}: {'; '.join(text.rstrip('. ') for text in texts)}"
+    out_of = number(question.scale.max)
+    yield f"{say.question(answer.item_id, question.text)}: {points_words(answer.final_score)} of {out_of}"
+    yield how_reached(question, answer)
+    groups, counted = told_credit(question, answer), []
+    for level in groups.counted:
+        words = level_words(level)  # of a level that is reached in part
+        counted.append(f"{level.criterion.text} ({words})" if words else level.criterion.text)
+    missing = [criterion.text for criterion in groups.missing]
+    cost = [level.criterion.text for level in groups.cost]
+    for title, texts in (("Counted", counted), ("Missing", missing), ("Cost points", cost)):
+        if texts:
+            yield f"{title}: {'; '.join(text.rstrip('. ') for text in texts)}"
     if answer.note:
         yield f"Your teacher: {answer.note}"

@@ -67,7 +67,7 @@ STUDENT_COLUMNS: Mapping[str, str] = {
     "total": "the points of all questions; empty while anything waits",
     "so_far": "the points of the questions that have a score",
     "out_of": "the highest points of all questions",
-    "waiting": "how many questions the student answered that have no score yet",
+    "waiting": "how many questions the student answered that have no score",
     "not_answered": "how many questions the student did not answer",
 }
 

@@ -105,9 +105,9 @@ def _answer(row: Row, bundle: Bundle, judgments: Mapping[str, Row], points: Poin
         level = peoples.get(criterion.id, judgment["decision"] if judgment else None)
         quotations = tuple(_quotations(judgment, text)) if judgment and level else ()
         levels.append(CriterionLevel(criterion, level, quotations))
-    criteria_score = row["judge_score"]
-    if peoples:
-        criteria_score = points and points(bundle, {level.criterion.id: level.level for level in levels})
+    criteria_score = points and points(bundle, {level.criterion.id: level.level for level in levels})
+    if not peoples and (points is None or criteria_score is not None):
+        criteria_score = row["judge_score"]  # of all repetitions, not of the first
     as_they_are = ["response_id", "item_id", "final_score", "decided_by", "settled_by", "judge_score", "machine_score"]
     as_they_are += ["low", "high", "route", "route_reason", "note", "unscored_reason"]
     return GradedAnswer(

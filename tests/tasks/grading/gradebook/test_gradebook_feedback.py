@@ -31,6 +31,7 @@ from rubricflow.tasks.grading.gradebook.folder import (
     student_page,
     write_feedback,
 )
+from rubricflow.tasks.grading.gradebook.platforms import platform_sheet
 from rubricflow.tasks.grading.gradebook.tables import read_gradebook
 
 EVIL = '</p></mark></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e\x00'
@@ -94,6 +95,56 @@ def test_a_score_that_a_person_gave_keeps_the_criteria_and_says_where_it_parts_f
     assert f"{given:g} of 4 points" in text
     assert "From your teacher Well argued." in text
     assert {words for words in (HELD, LACKS, PARTED) if words in text} == set(shown)
+
+
+def settled_run(tmp_path: Path, answers: list[dict[str, Any]], **by: tuple[float | None, str]) -> Run:
+    run = graded_run(tmp_path, answers)
+    row = {"levels": {}, "history": []}
+    rows = [row | {"response_id": name, "score": score, "settled_by": how} for name, (score, how) in by.items()]
+    run.commit("settle", "all", {SettledScores: rows})
+    return run
+
+
+def test_what_cannot_be_judged_waits_for_nobody(tmp_path: Path) -> None:
+    answers = [answer("a1"), answer("a2", "q2"), answer("b1", "q1", "s2"), answer("c1", "q1", "s3", route="review")]
+    cannot = (None, "cannot_be_judged")
+    book = read_gradebook(settled_run(tmp_path, answers, a2=cannot, b1=cannot))
+    first, second, third = (words(student_page(book, student)) for student in book.students)
+    assert "2 of 4 points. 1 answer could not be judged." in first
+    assert "There is no score: " in second
+    assert "There is no score yet: " in third
+    write_feedback(book, settled_run(tmp_path, answers, a2=cannot, b1=cannot), tmp_path / "out")
+    index = words((tmp_path / "out" / INDEX).read_text())
+    assert "3 students, 1 answer waits for a person, 2 answers cannot be judged" in index
+    _, remarks = platform_sheet(book, "moodle")
+    assert remarks[:3] == (
+        "0 students in it",
+        "1 student left out: an answer of theirs still waits for a person",
+        "2 students left out: an answer of theirs cannot be judged",
+    )
+
+
+@pytest.mark.parametrize(("raw", "said"), [(2.0, "follows from the points"), (1.0, "make 1; the score was fitted")])
+def test_a_score_that_calibration_moved_does_not_follow_from_the_points(tmp_path: Path, raw: float, said: str) -> None:
+    assert said in words(only_page(book_of(tmp_path, answer("a1", raw=raw))))
+
+
+def test_a_score_given_as_a_whole_does_not_follow_from_its_checklist(tmp_path: Path) -> None:
+    run = graded_run(tmp_path, [answer("a1"), answer("a2", "q2")])
+    row = {"response_id": "a2", "levels": {}, "history": [], "score": 3.0, "settled_by": "one_vote"}
+    run.commit("settle", "all", {SettledScores: [row]})
+    text = words(only_page(read_gradebook(run, lambda bundle, levels: None)))
+    assert "given on the answer as a whole; the points" in text
+    assert "make" not in text
+    assert "Your teacher gave this score." in text
+
+
+def test_moodle_is_told_what_the_page_says(tmp_path: Path) -> None:
+    run = settled_run(tmp_path, [answer("a1", levels=LEVELS)], a1=(7 / 3, "one_vote"))
+    ((*_, feedback),) = platform_sheet(read_gradebook(run), "moodle").sheet.rows
+    assert "q1: 2.333 of 4<br>" in str(feedback)
+    assert "Counted: Water leaves the cells" in str(feedback)
+    assert "Missing" not in str(feedback)
 
 
 def test_a_score_that_no_point_explains_says_that_it_was_given_as_a_whole(tmp_path: Path) -> None:
