@@ -17,7 +17,7 @@ from rubricflow.flows.command_line import (
     WarehouseFolder,
 )
 from rubricflow.flows.plan import Plan, annotating, record, settling, with_placement
-from rubricflow.flows.stage import read_and_lock, staged
+from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.llm.mailbox import asking_together
@@ -130,7 +130,7 @@ def proposals(job: Plan) -> ProposedAnnotations:
         annotated=annotated,
     )
     others = [table for made in labelled.values() for table in (made.gradings, made.attempts)]
-    tables = [*data, *locked, *annotated.values(), *others, *compared, queued]
+    tables = [*references((data, locked, annotated, others, compared, queued))]
     return ProposedAnnotations(data, locked, annotated, tables)
 
 

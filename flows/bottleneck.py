@@ -8,7 +8,7 @@ from rubricflow.flows.annotate import labels
 from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, DollarLimit, Limit, StudyFile, TokenLimit, WarehouseFolder
 from rubricflow.flows.plan import Plan, planned, record, settling
-from rubricflow.flows.stage import read_and_lock, staged
+from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
@@ -68,7 +68,7 @@ def stages(job: Plan, votes: ActSnapshot | None) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
     if votes is None:
         data, locked = read_and_lock(job)
-        final, before = None, [*data, *locked]
+        final, before = None, [*references((data, locked))]
     else:
         proposed, settled, compared = labels(job, votes)
         data, locked, final = proposed.data, proposed.locked, settled.labels

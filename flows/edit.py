@@ -8,7 +8,7 @@ from pathlib import Path
 from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder
 from rubricflow.flows.plan import Plan, planned, record
-from rubricflow.flows.stage import read_and_lock, staged
+from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
@@ -58,4 +58,4 @@ def stages(job: Plan) -> list[TableRef]:
         people=data.gradings,
         bundles=locked.bundles,
     )
-    return [*data, *locked, *trained]
+    return [*references((data, locked, trained))]

@@ -18,7 +18,7 @@ from rubricflow.flows.command_line import (
     print_rows,
 )
 from rubricflow.flows.plan import Plan, plan, record
-from rubricflow.flows.stage import read_and_lock, staged
+from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
@@ -133,7 +133,9 @@ def stages(job: Plan) -> list[TableRef]:
                     placement=study.run,
                 ).gradings
                 judged.append((batch, gradings))
-    return [*data, *locked, *staged(run, compare, study=study, data=data, bundles=locked.bundles, judged=judged)]
+    return [
+        *references((data, locked, staged(run, compare, study=study, data=data, bundles=locked.bundles, judged=judged)))
+    ]
 
 
 @task(task_run_name="edit the schemes")

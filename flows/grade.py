@@ -27,7 +27,7 @@ from rubricflow.flows.command_line import (
 from rubricflow.flows.finished_runs import settle_scores
 from rubricflow.flows.judging import judged_by
 from rubricflow.flows.plan import Plan, plan, record, with_placement
-from rubricflow.flows.stage import lock_rubrics, staged
+from rubricflow.flows.stage import lock_rubrics, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
@@ -178,8 +178,10 @@ def stages(job: Plan, told: set[str] | None = None) -> list[TableRef]:
         marks=data.judgments,
         judgments=judged.judgments,
         others=others,
+        preferences=data.preferences,
+        comparisons=judged.comparisons,
     )
-    return [*data, *locked, *by_others, *judged, *scored, *agreed]
+    return [*references((data, locked, by_others, judged, scored, agreed))]
 
 
 def _compared_with(name: str, job: Plan, told: set[str]) -> tuple[Run, TableRef]:

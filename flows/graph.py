@@ -15,7 +15,7 @@ from rubricflow.flows.command_line import (
     WarehouseFolder,
 )
 from rubricflow.flows.plan import Plan, plan, record, with_placement
-from rubricflow.flows.stage import read_and_lock, staged
+from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
@@ -47,7 +47,7 @@ def graph(
         data, locked = read_and_lock(job)
         graphed = graphs_of(job, data, locked)
     data_docs(job.run)
-    return completed(job.run.run_id, draw_graphs(job.run, record(job, [*data, *locked, *graphed])))
+    return completed(job.run.run_id, draw_graphs(job.run, record(job, [*references((data, locked, graphed))])))
 
 
 def graphs_of(job: Plan, data: Ingested, locked: Locked) -> Graphed:

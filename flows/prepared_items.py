@@ -133,18 +133,7 @@ def graphs_of_study(study: Study, path: Path, warehouse: Warehouse) -> StudyGrap
             stored += [(run_id, row, row["made_from"] | code) for row in rows]
     if not stored:
         raise StoreError(f"no run in {warehouse.place} has a graph; {hint}")
-    base = path.parent
-    surveyed = survey(streams(study.data, base), study.split, study.evaluation.target)
-    items = [dict(row) for row in surveyed.items.values()]
-    authored_by_name = (
-        authored_rubrics(base / study.rubrics.file, study.rubrics.induce is not None) if study.rubrics.file else {}
-    )
-    rubrics = rubrics_of(items, authored_by_name, study.rubrics)
-    replies = warehouse.replies if asks(study.rubrics) else ":memory:"
-    locked = finished(
-        study, rubrics, authored_by_name, items, replies, lambda store: Replay(store, model_of(study.judge, base))
-    )
-    bundles = {name: locked_rubric.bundle for name, locked_rubric in locked.items()}
+    base, (items, bundles) = path.parent, rubrics_of_study(study, path, warehouse)
     plan = study.graph
     rubric_subjects = subjects(items, bundles)
     written = authored(base / plan.file, rubric_subjects) if plan.file else {}
@@ -165,3 +154,20 @@ def graphs_of_study(study: Study, path: Path, warehouse: Warehouse) -> StudyGrap
             raise StoreError(f"{rule}, of run {run_id}, differs in {', '.join(differing)}; {hint}")
         graphs[name] = Graph.model_validate_json(row["content"])
     return StudyGraphs(items, bundles, graphs)
+
+
+def rubrics_of_study(study: Study, path: Path, warehouse: Warehouse) -> tuple[list[dict[str, Any]], dict[str, Bundle]]:
+    """Items and bundles as the study has them now; no model is asked, see `graphs_of_study`. InputError for bad
+    input."""
+    base = path.parent
+    surveyed = survey(streams(study.data, base), study.split, study.evaluation.target)
+    items = [dict(row) for row in surveyed.items.values()]
+    authored_by_name = (
+        authored_rubrics(base / study.rubrics.file, study.rubrics.induce is not None) if study.rubrics.file else {}
+    )
+    rubrics = rubrics_of(items, authored_by_name, study.rubrics)
+    replies = warehouse.replies if asks(study.rubrics) else ":memory:"
+    locked = finished(
+        study, rubrics, authored_by_name, items, replies, lambda store: Replay(store, model_of(study.judge, base))
+    )
+    return items, {name: locked_rubric.bundle for name, locked_rubric in locked.items()}

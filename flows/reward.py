@@ -17,7 +17,7 @@ from rubricflow.flows.command_line import (
 from rubricflow.flows.graph import graphs_of
 from rubricflow.flows.judging import judged_by
 from rubricflow.flows.plan import Plan, plan, record, with_placement
-from rubricflow.flows.stage import read_and_lock, staged
+from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
@@ -80,4 +80,4 @@ def stages(job: Plan) -> list[TableRef]:
         graphs=graphed.graphs,
         judgments=judged[0] if judged else data.judgments,
     )
-    return [*data, *locked, *graphed, *judged, *paid]
+    return [*references((data, locked, graphed, judged, paid))]

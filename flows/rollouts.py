@@ -187,16 +187,20 @@ class RolloutReward:
         InputError, ContractError and StoreError for a setting that cannot be, an item without bundle or graph, a bundle
         that decides no single criteria, a graph too wide for exact inference, and files that cannot be written.
         """
-        try:
-            self.options = Options(aggregation=aggregation, **options)
-        except ValidationError as error:
-            fault = error.errors()[0]
-            raise InputError(f"{fault['msg']}, not {fault['input']!r}", field=str(fault["loc"][0])) from error
+        self._prepare(f"rubric_{aggregation}", open_rater, options | {"aggregation": aggregation})
         rules = settings if aggregation == "gear" else settings.model_copy(update={"inference": "topological"})
         self.items = prepared_items(items, bundles, graphs, rules, self.options.criteria_per_call, factors)
         self._settings = settings
+
+    def _prepare(self, name: str, open_rater: Callable[[Replies], Rater], options: Mapping[str, Any]) -> None:
+        """Sets what every reward has, and proves that its files can be used."""
+        try:
+            self.options = Options(**options)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            raise InputError(f"{fault['msg']}, not {fault['input']!r}", field=str(fault["loc"][0])) from error
         self._open_rater = open_rater
-        self.__name__ = f"rubric_{aggregation}"
+        self.__name__ = name
         open_replies(str(self.options.replies)).close()  # or it cannot be used, and that is said now
         if self.options.record:
             with self.options.record.alone():
@@ -299,22 +303,14 @@ class RolloutReward:
         start = perf_counter()
         with self._here.judging(self._open) as opened:
             shard = next(opened.shards)
-            cases = [_case(f"{shard}-{number:04d}", rollout) for number, rollout in enumerate(posed)]
+            cases = [case_of_rollout(f"{shard}-{number:04d}", rollout) for number, rollout in enumerate(posed)]
             waves: list[Wave] = []
 
             def through(backend: Backend) -> Backend:
                 return Steady(in_flight.around(backend, patience_s, is_last) if in_flight else backend)
 
             def judging(cases: Sequence[Case], who: Rater) -> Graded:
-                """Graded as far as time and judge go; BackendError where that has to be mended first."""
-                mender = through(who.mender) if who.mender else None
-                patient = replace(who, backend=through(who.backend), mender=mender, until=until)
-                try:
-                    return grade_batch(cases, patient, opened.store, waves.append)
-                except StoppedError as error:
-                    rule = "no batch can be judged before that is mended, whatever on_failure says; go on from the last"
-                    rule = f"{self.__name__}: {error.reason}; {rule} checkpoint then (replies that came are kept)"
-                    raise BackendError(rule) from error
+                return self._graded(cases, patient(who, until, through), opened.store, waves)
 
             twice = chosen_share(cases, self.options.judged_twice)
             with ThreadPoolExecutor(1, thread_name_prefix="second-judging") as threads:
@@ -361,15 +357,17 @@ class RolloutReward:
                 if repeats:
                     tables |= {REPEATS: {Judgments: judgments(repeats.rater, repeats.judged)}}
                 opened.recorder.add(shard, tables)
-        cost = Cost(
-            rollouts=len(rewards),
-            unscored=rewards.count(None),
-            calls=sum(wave.asked for wave in waves),
-            prompt_tokens=sum(wave.prompt_tokens for wave in waves),
-            completion_tokens=sum(wave.completion_tokens for wave in waves),
-            seconds=perf_counter() - start,
-        )
+        cost = cost_of(rewards, waves, perf_counter() - start)
         return JudgedBatch(graded, local, rewards, variances, missing, cost, repeats), left
+
+    def _graded(self, cases: Sequence[Case], who: Rater, store: Replies, waves: list[Wave]) -> Graded:
+        """Graded as far as time and judge go; BackendError where that has to be mended first."""
+        try:
+            return grade_batch(cases, who, store, waves.append)
+        except StoppedError as error:
+            rule = "no batch can be judged before that is mended, whatever on_failure says; go on from the last"
+            rule = f"{self.__name__}: {error.reason}; {rule} checkpoint then (replies that came are kept)"
+            raise BackendError(rule) from error
 
     def _local(self, decisions: pa.Table, graded: Graded, posed: Sequence[PosedRollout]) -> Locals:
         """What each rollout's criteria are worth on their own."""
@@ -427,7 +425,27 @@ _PAID = ("reward", "low", "high")
 vain: it is neither met nor missed."""
 
 
-def _case(name: str, rollout: PosedRollout) -> Case:
+def patient(who: Rater, until: float, through: Callable[[Backend], Backend] = Steady) -> Rater:
+    """The rater that waits for no reply after a time of `time.monotonic`. through: makes of a backend the one that is
+    asked."""
+    mender = through(who.mender) if who.mender else None
+    return replace(who, backend=through(who.backend), mender=mender, until=until)
+
+
+def cost_of(rewards: list[float | None], waves: Sequence[Wave], seconds: float) -> Cost:
+    """What a batch took that was asked in these waves."""
+    return Cost(
+        rollouts=len(rewards),
+        unscored=rewards.count(None),
+        calls=sum(wave.asked for wave in waves),
+        prompt_tokens=sum(wave.prompt_tokens for wave in waves),
+        completion_tokens=sum(wave.completion_tokens for wave in waves),
+        seconds=seconds,
+    )
+
+
+def case_of_rollout(name: str, rollout: PosedRollout) -> Case:
+    """A rollout as it is judged, under a name of its own."""
     item = rollout.item
     text = rollout.text.encode("utf-8", "replace").decode()  # half a surrogate pair fits into no table
     return Case(

@@ -68,7 +68,7 @@ class RubricReward(RolloutReward):
 
         path = Path(study)
         opened = Warehouse.open(warehouse)
-        settings = _for_training(path)
+        settings = for_training(path)
         run = plan(path, warehouse).run
         has_graphs = run.done("graph", "all")
         graphs = graphs_of_run(run) if has_graphs else graphs_of_study(settings, path, opened)
@@ -90,7 +90,7 @@ class RubricReward(RolloutReward):
         """
         path = Path(study)
         opened = Warehouse.open(warehouse)
-        settings = _for_training(path)
+        settings = for_training(path)
         if not run_id.startswith(f"{settings.name}-"):
             raise InputError(f"run '{run_id}' is not one of study '{settings.name}'", file=path)
         return cls._of(settings, path, opened, graphs_of_run(opened.run(run_id)), aggregation, options)
@@ -105,7 +105,7 @@ class RubricReward(RolloutReward):
         aggregation: Aggregation,
         options: Mapping[str, Any],
     ) -> RubricReward:
-        assert settings.reward is not None  # `_for_training` asks for it
+        assert settings.reward is not None  # `for_training` asks for it
         judge = settings.judge
         learned = settings.reward.edge_retention
         if options.get("further_calls"):
@@ -248,13 +248,14 @@ def text_of(completion: Any) -> str:
         raise InputError("a completion is neither a text nor a list of messages", field="completions") from error
 
 
-def _for_training(path: Path) -> Study:
-    """The study; InputError or BackendError where nothing can be trained by it."""
+def for_training(path: Path, by_graph: bool = True) -> Study:
+    """The study; InputError or BackendError where nothing can be trained by it. by_graph: whether rewards are put
+    together along graphs."""
     settings = load_study(path)
     if evaluation_only(settings.data):
         rule = f"the examples of '{settings.data.layout}' are for evaluation; nothing may be trained on them"
         raise InputError(rule, file=path, field="data.layout")
-    if settings.reward is None:
+    if by_graph and settings.reward is None:
         raise InputError("there is no section 'reward', which names the retention factors", file=path)
     judge = settings.judge
     base = path.parent

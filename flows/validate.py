@@ -33,7 +33,7 @@ from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN
 from rubricflow.tasks.grading.ingest.sources import read_as
 from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
 from rubricflow.tasks.grading.judge.costs import NOBODY, Servers, cost_range, cost_rows, costs, workload
-from rubricflow.tasks.grading.judge.grade import asks_nobody, expected_requests, first_requests
+from rubricflow.tasks.grading.judge.grade import asked_about, asks_nobody, expected_requests, first_requests
 from rubricflow.tasks.grading.judge.protocol import CHARACTERS_PER_TOKEN
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.judge.rater import rater, widest
@@ -86,11 +86,11 @@ def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str,
     rows: list[tuple[str, int, int, int, int]] = []
     for name, read in _readings(study_file, limit).items():
         for item, _, cases in read.items:
-            asked = [case for case in cases if not asks_nobody(case)]
-            requests = [request for case in asked for request in expected_requests(case, NOBODY)]
+            settled = sum(map(asks_nobody, cases))
+            requests = [request for case in asked_about(cases) for request in expected_requests(case, NOBODY)]
             tokens = sum(request.prompt_length for request in requests) // CHARACTERS_PER_TOKEN
             label = f"{item['item_id']}, {name}" if name else item["item_id"]
-            rows.append((label, len(cases), len(cases) - len(asked), len(requests), tokens))
+            rows.append((label, len(cases), settled, len(requests), tokens))
     responses, settled, calls, tokens = (sum(column) for column in zip(*(row[1:] for row in rows), strict=True))
     return [*rows, ("all", responses, settled, calls, tokens)]
 
@@ -168,8 +168,7 @@ def _earlier_runs(judge: Judge, base: Path, warehouse: Warehouse | None, cases: 
     with open_replies(warehouse.replies if warehouse and in_store else ":memory:") as store:
         rater_of_judge = rater(judge, base, store)
         model = rater_of_judge.backend.model
-        asked = [case for case in cases if not asks_nobody(case)]
-        requests = [request for case in asked for request in first_requests(case, rater_of_judge)]
+        requests = [request for case in asked_about(cases) for request in first_requests(case, rater_of_judge)]
         digests = {digest(request, model) for request in requests}
         stored = len(store.get_many(digests))
     if judge.replies is None:

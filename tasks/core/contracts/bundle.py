@@ -16,6 +16,7 @@ from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import (
     PROTOCOLS,
     Combine,
+    Compare,
     ConsistencyMemory,
     FinalScore,
     Level,
@@ -164,6 +165,8 @@ class JudgingRules(Frozen):
     level: Level = left_out("stated")
     """Where the model's probabilities are known: the level or score that the reply states; the likeliest; or of scores
     the expected one, and of criteria the likeliest. Left out of the content where it is the first, as `count` is."""
+    compare: Compare | None = left_out(None)
+    """Where answers are compared, which with which, see `Compare`. Left out of the content where it is null."""
 
 
 class Protocol(JudgingRules):

@@ -26,7 +26,7 @@ Signal = Literal[
     "jurors",
 ]
 Level = Literal["stated", "likeliest", "expected"]
-Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory"]
+Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory", "compare"]
 Taught = Literal["score", "traits", "criteria"]
 """What of people's grading a worked example can show."""
 
@@ -70,7 +70,10 @@ class RegisteredProtocol(Frozen):
     """What `judge.examples` shows of how people graded: what the judge itself states. With 'score' among it the others
     are shown where people gave them; without, only responses that have all of it are examples. Empty: none are."""
     reads_foreign: bool = False
-    """Whether replies of judges that know nothing of our contracts can be read: they hold one score."""
+    """Whether replies of judges that know nothing of our contracts can be read: they hold one score, or one verdict on
+    two answers."""
+    compares: Literal["pairs", "groups"] | None = None
+    """Whether answers to one question are judged together, two by two or several at once; None for each by itself."""
     is_trained: bool = False
     """Whether a trained grader answers, which reads the question's plain data and decides everything at once."""
     options: tuple[Option, ...] = ()
@@ -151,6 +154,18 @@ PROTOCOLS: dict[str, RegisteredProtocol] = {
     "concepts": RegisteredProtocol(
         final_score="weighted_points", signals=_FEATURES, decides=("criteria",), quotes="criteria", shows_examples=True
     ),
+    # Which of two answers is better, asked in both orders.
+    "pairwise": RegisteredProtocol(
+        final_score="judged",
+        signals=("score", "length"),
+        compares="pairs",
+        reads_foreign=True,
+        options=("compare",),
+    ),
+    # A score for each of several answers, shown together.
+    "groupwise": RegisteredProtocol(
+        final_score="judged", signals=("score", "length"), compares="groups", options=("compare",)
+    ),
     # Levels and the score that a trained grader makes of them, without evidence.
     "bottleneck": RegisteredProtocol(
         final_score="judged",
@@ -206,6 +221,19 @@ class RubricMemory(Frozen):
     """Most gold points shown."""
     misconceptions: Natural = 2
     """Most misconceptions shown."""
+
+
+class Compare(Frozen):
+    """Which answers to a question are compared with which."""
+
+    opponents: int = Field(default=6, ge=2, multiple_of=2)
+    """pairwise: of a question with more answers than that, how many others each is compared with. The answers stand in
+    a circle, in an order that the seed draws, and each meets those at some fixed distances, the next one among them:
+    all are joined, and each is compared as often as any other. With fewer answers all pairs are asked."""
+    at_once: int = Field(default=4, ge=3)
+    """groupwise: answers in one call at most. More are parted into groups as even as can be, anew in every sample."""
+    seed: int = 0
+    """Another seed is another circle, or other groups in another order."""
 
 
 class WorkedExamples(Frozen):

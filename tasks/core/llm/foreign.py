@@ -15,8 +15,9 @@ from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Reader
 from rubricflow.tasks.core.llm.extract import find, inside, said
+from rubricflow.tasks.core.llm.request import together
 from rubricflow.tasks.core.llm.schema import JsonDict
-from rubricflow.tasks.core.store.cells import as_number, as_text, missing, need, select, text_or_none
+from rubricflow.tasks.core.store.cells import as_number, as_text, missing, need, quoted, select, text_or_none
 from rubricflow.tasks.core.store.source import read
 from rubricflow.tasks.core.text.patterns import compiled, matches
 
@@ -32,8 +33,10 @@ _LEADING = regex.compile(
 
 
 def foreign_rows(foreign: Foreign, base: Path) -> list[JsonDict]:
-    """The rows of a foreign table that the study selects: response_id, reply and, if there is one, the recorded score;
-    repeated replies about a response follow one another as their column has them.
+    """The rows of a foreign table that the study selects: response_id, reply, number of the repetition and, if there is
+    one, the recorded score; repeated replies about a response follow one another as their column has them. Where the
+    replies compare the answers of pairs, response_id is the subject of such a request, see `together`, and a repetition
+    has the number that its value has among all.
 
     Several columns of the response's id are joined by colons, several of the reply become one JSON object. A cell
     without a value is None, and so is a reply of which a column has none. InputError for a missing column or id, a
@@ -43,19 +46,29 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[JsonDict]:
     path, ids, replies = base / foreign.file, _names(foreign.response_id), _names(foreign.reply)
     frame = read(path)
     repetition = _names(foreign.sample)
-    used = dict.fromkeys((*ids, *replies, *_names(foreign.recorded), *repetition))
+    order = foreign.order
+    used = dict.fromkeys((*ids, *replies, *_names(foreign.recorded), *repetition, *([order.column] if order else [])))
     for name in used:
         need(frame, name, path)
     frame = select(frame, foreign.where, path)
     if foreign.sample:
-        frame = frame.sort_values(foreign.sample, kind="stable")
+        frame = frame.sort_values([*repetition], kind="stable")
+    first_by_word = {word.casefold(): answer for word, answer in order.first.items()} if order else {}
+    numbers: dict[tuple[str, ...], int] = {}
     rows: dict[tuple[str, ...], JsonDict] = {}
     for number, cells in zip((frame.index + 1).tolist(), frame[[*used]].to_dict("records"), strict=True):
         for name in (*ids, *repetition):
             if text_or_none(cells[name]) is None:
                 raise InputError("is empty", file=path, row=number, field=name)
         response_id = ":".join(as_text(cells[name]) for name in ids)
-        key = response_id, *(as_text(cells[name]) for name in repetition)
+        if order:
+            word = as_text(cells[order.column])
+            if (answer := first_by_word.get(word.casefold())) is None:
+                rule = f"{quoted(word)} is no order; there are {', '.join(order.first)}"
+                raise InputError(rule, file=path, row=number, field=order.column, hint="judge.foreign.order.first")
+            response_id = together([f"{response_id}:{one}" for one in (answer, "ba"["ab".index(answer)])])
+        repeated = tuple(as_text(cells[name]) for name in repetition)
+        key = response_id, *repeated
         if key in rows:
             problem = f"response '{response_id}' has several replies; select one with 'where', or name their 'sample'"
             raise InputError(problem, file=path, field=", ".join(ids))
@@ -68,7 +81,8 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[JsonDict]:
                 else json.dumps(reply, ensure_ascii=False, default=as_text)
             )
         recorded = as_number(cells[foreign.recorded], path, number, foreign.recorded) if foreign.recorded else None
-        rows[key] = {"response_id": response_id, "reply": text, "recorded": recorded}
+        sample = numbers.setdefault(repeated, len(numbers))
+        rows[key] = {"response_id": response_id, "reply": text, "recorded": recorded, "sample": sample}
     if not rows:
         raise InputError("no reply is left; look at 'where'", file=path)
     return list(rows.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, wraps
 from operator import attrgetter
@@ -153,6 +153,11 @@ class Reply:
         if (source := record.get("source")) is not None:
             record["source"] = ReplySource(**source)
         return cls(**record)
+
+
+def together(subjects: Sequence[str]) -> str:
+    """The subject of a request about several, in the order shown."""
+    return " vs ".join(subjects)
 
 
 def overdue(trouble: str = "") -> Reply:

@@ -266,6 +266,22 @@ METRICS: tuple[Metric, ...] = (
     Metric("decision_brier", "Brier score", section="decisions", meaning="0 best, 2 worst"),
     Metric("decision_rps", "Ranked probability score", section="decisions", meaning="near misses cost less"),
     Metric("decision_log_loss", "Log loss", section="decisions"),
+    Metric("pair_verdict", "Right, one verdict alone", "share", "preferences", "either order, ties by half"),
+    Metric("pair_agreed_share", "Both orders bring the same winner", "share", "preferences", "the others abstain"),
+    Metric("pair_agreed", "Right, where both orders do", "share", "preferences"),
+    Metric("pair_accuracy", "Right, all verdicts of a pair together", "share", "preferences", "who abstains by half"),
+    Metric(
+        "pair_chosen",
+        "Right, by the rule chosen inside folds",
+        "share",
+        "preferences",
+        "the best sample, the mean or weights; no pair by a rule that has seen its question",
+    ),
+    Metric("pair_best", "The best of several answers is put first", "share", "preferences"),
+    Metric("pair_first", "The answer shown first wins", "share", "preferences", "half without an effect of order"),
+    Metric("pair_people", "Two people say the same", "share", "preferences"),
+    Metric("pair_length", "Right, were the longer answer always chosen", "share", "preferences"),
+    Metric("pair_chance", "Right by chance", "share", "preferences"),
     Metric("doubles", "Responses scored by two people", "count").gated(
         Gate("doubly_scored", "this project", "have a second person score more", 100, stage="human")
     ),

@@ -170,21 +170,21 @@ def with_columns(frame: pd.DataFrame, columns: Mapping[str, Iterable[Any]]) -> p
 
 
 def select(frame: pd.DataFrame, where: Mapping[str, object], file: object) -> pd.DataFrame:
-    """The rows in which every column of `where` has its value; InputError for an unknown column.
+    """The rows in which every column of `where` has its value, or one of several; InputError for an unknown column.
 
     A number is the same in any writing, true and false in any case, as CSV files write them, and a text as it stands.
     """
     for name, value in where.items():
         need(frame, name, file)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        values = value if isinstance(value, list | tuple) else (value,)
+        numbers = {one for one in values if isinstance(one, int | float) and not isinstance(one, bool)}
+        words = set(map(_folded, values))
         chosen = []
         for cell in frame[name]:
             if missing(cell) or isinstance(cell, list | dict):
                 chosen.append(False)
-            elif is_number and isinstance(cell, str):
-                chosen.append(number_of(cell) == value)
             else:
-                chosen.append(_folded(cell) == _folded(value))
+                chosen.append(_folded(cell) in words or (isinstance(cell, str) and number_of(cell) in numbers))
         frame = frame.loc[chosen]
     return frame
 

@@ -35,6 +35,7 @@ from rubricflow.tasks.core.store.ordered import read_scores
 from rubricflow.tasks.core.store.warehouse import Rows, Run, give_back
 from rubricflow.tasks.grading.evaluate.baselines import OTHER, scores_of_other_run
 from rubricflow.tasks.grading.evaluate.figures import figures
+from rubricflow.tasks.grading.evaluate.preferences import NO_COMPARISONS, machine_scores, preference_figures
 from rubricflow.tasks.grading.evaluate.raters import SCORE, rater_effects, read_marks
 from rubricflow.tasks.grading.evaluate.released import EXACT, share
 from rubricflow.tasks.grading.evaluate.slices import Record, ScoreSlice, Setting, record
@@ -61,12 +62,15 @@ def evaluate(
     marks: TableRef,
     judgments: TableRef,
     others: Mapping[str, tuple[Run, TableRef]] | None = None,
+    preferences: TableRef | None = None,
+    comparisons: TableRef | None = None,
 ) -> Evaluated:
     """Compare every rater with the human scores on the test split, and the judge's probabilities of single decisions
     with people's marks; without any there is nothing to compare.
 
-    others: other runs to compare the machine's scores with, by name, each with its predictions. InputError where these
-    have a score off an item's scale.
+    preferences: of people, between two answers; comparisons: of a judge that compares pairs. others: other runs to
+    compare the machine's scores with, by name, each with its predictions. InputError where these have a score off an
+    item's scale.
     """
 
     plan = study.evaluation
@@ -101,6 +105,14 @@ def evaluate(
             kinds |= {(item, criterion.id): criterion.kind for criterion in bundle.criteria}
         on = Setting(scales, machine, draws=plan.draws, seed=plan.seed)
         metrics += decision_figures(rows, kinds, resampled(scores.frame), on)
+        if preferences:
+            metrics += preference_figures(
+                run.read(preferences).to_pandas(),
+                machine_scores(run.batches(gradings, ["response_id", "sample", "score", "signals"])),
+                run.read(comparisons).to_pandas() if comparisons else NO_COMPARISONS,
+                {row["item_id"]: row["type"] for row in run.read(items, ["item_id", "type"]).to_pylist()},
+                on,
+            )
         return {Metrics: metrics, Verdicts: verdicts, RaterEffects: effects}
 
     run.once("evaluate", make)

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.errors import InputError, refuse
 from rubricflow.tasks.core.contracts.schema import Row, schema
-from rubricflow.tasks.core.contracts.settings.data import Source
+from rubricflow.tasks.core.contracts.settings.data import Column, Source
 from rubricflow.tasks.core.contracts.tables.data import SPLITS, Responses, Units
-from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments, Preferences
 from rubricflow.tasks.core.contracts.tables.people import Notes
-from rubricflow.tasks.core.store.cells import EssayCell, quoted, text_or_none
+from rubricflow.tasks.core.store.cells import EssayCell, quoted, text_or_none, with_columns
 from rubricflow.tasks.core.store.source import Report
 from rubricflow.tasks.core.text.formulas import unguarded
 from rubricflow.tasks.core.text.markup import is_markup, plain
@@ -248,6 +248,48 @@ def marks(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Chunk
     chunk.refuse(source.marks.get("rater_kind", ""), kinds, lambda kind: kind not in MARKERS, rule)
     response_id, rater_id, criterion_id = (as_ids(named[name]) for name in names[:3])
     return ChunkMarks(chunk.rows, response_id, rater_id, criterion_id, levels, kinds)
+
+
+class ChunkPairs(NamedTuple):
+    """Pairs of a chunk, one entry of each list per row, and their answers, two rows a pair."""
+
+    rows: list[int]
+    item_id: list[str]
+    response_a: list[str]
+    response_b: list[str]
+    rater_id: list[str]
+    winner: list[str | None]
+    """a, b or tie; None where nobody says."""
+    source: Source
+    """How the columns of `answers` map to responses."""
+    answers: pd.DataFrame
+
+
+def pairs(source: Source, frame: pd.DataFrame, report: Report = refuse) -> ChunkPairs:
+    """The pairs of a chunk; InputError for a missing column or value, or what names no winner."""
+    chunk, nothing, mapped = Chunk(source, frame, report), [None] * len(frame), source.pairs
+    named = chunk.mapped_texts(mapped, ("item_id", *(name for name in ("response_a", "response_b") if name in mapped)))
+    items, winners = as_ids(named["item_id"]), without_blanks(named.get("winner", nothing))
+    words = {"a": "a", "b": "b", "tie": "tie"} | {word.strip().casefold(): of for word, of in source.winners.items()}
+    rule = f"{{}} names no winner; there are {', '.join(source.winners or words)}"
+    known: list[str | None] = [None if word is None else words.get(word.strip().casefold(), "") for word in winners]
+    chunk.refuse(mapped.get("winner", ""), winners, lambda word: known[winners.index(word)] == "", rule)
+    ids = as_ids(named["pair_id"]) if "pair_id" in mapped else items
+    sides = {side: as_ids(named.get(f"response_{side}", [key and f"{key}:{side}" for key in ids])) for side in "ab"}
+    own = {side: {"response_id": sides[side], "text": named[f"text_{side}"], "item_id": items} for side in "ab"}
+    stacked = pd.concat([with_columns(frame, own[side]) for side in "ab"]).sort_index(kind="stable")
+    columns: dict[str, Column] = {name: name for name in ("response_id", "item_id", "text")}
+    columns |= {"split": mapped["split"]} if "split" in mapped else {}
+    alone = Source(file=source.file, responses=columns, groups=source.groups, html=source.html)
+    raters = [name or "preferences" for name in without_blanks(named.get("rater_id", nothing))]
+    return ChunkPairs(chunk.rows, items, sides["a"], sides["b"], raters, known, alone, stacked)
+
+
+def preference_table(some: ChunkPairs) -> pa.Table:
+    """Rows of `preferences`; none where nobody says."""
+    columns = {field.name: pa.array(getattr(some, field.name), field.type) for field in schema(Preferences)}
+    table = pa.Table.from_pydict(columns)
+    return table.filter(pa.array([winner is not None for winner in some.winner], pa.bool_())).cast(schema(Preferences))
 
 
 def answer_tables(answers: Answers, graded: Sequence[Scores]) -> Tables:

@@ -25,7 +25,7 @@ from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.settings.data import Source, Split
 from rubricflow.tasks.core.contracts.settings.judge import Foreign
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES, Responses
-from rubricflow.tasks.core.contracts.tables.judging import Judgments
+from rubricflow.tasks.core.contracts.tables.judging import Judgments, Preferences
 from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, is_off_scale
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
 from rubricflow.tasks.core.store.cells import likely_id, quoted
@@ -41,6 +41,8 @@ from rubricflow.tasks.grading.ingest.canonical import (
     items,
     mark_table,
     marks,
+    pairs,
+    preference_table,
     scored,
     scores,
 )
@@ -104,8 +106,9 @@ def survey(
     read("items", surveyor.items)
     surveyor.knows_items = not faults.count
     read("responses", surveyor.responses)
+    read("pairs", surveyor.pairs)
     surveyed.drawn = surveyed.labelled[:]
-    files = [stream.source.file for stream in streams if stream.source.responses]
+    files = [stream.source.file for stream in streams if stream.source.responses or stream.source.pairs]
     if not surveyed.places and (files or not surveyed.items) and not faults.count:
         raise InputError("no response is left to grade", file=files[0] if files else None)
     surveyor.knows_responses = not faults.lost_rows
@@ -149,6 +152,8 @@ class _Surveyor:
     sides: dict[str, str] = field(default_factory=dict)
     """Author or item → the split that the source gives it."""
     decimals: Decimals = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    """Response of a pair → its words."""
     said: dict[tuple[str, ...], set[int]] = field(default_factory=lambda: defaultdict(set))
     """(Rater) or (rater, criterion) → the places of the responses that were scored or marked."""
 
@@ -247,6 +252,32 @@ class _Surveyor:
                 self._refuse(source, number, name_of(source.marks["criterion_id"]), rule)
         if self.keep and not self.faults.count:
             self.keep({Judgments: mark_table(some)})
+
+    def pairs(self, source: Source, frame: pd.DataFrame) -> None:
+        """The answers of pairs as responses, one that is in several pairs once; then what people prefer."""
+        some, repeated, in_chunk = pairs(source, frame, self.faults.add), [], set[str]()
+        answered = zip(*(some.answers[name] for name in ("response_id", "text")), some.answers.index, strict=True)
+        for response_id, text, row in answered:
+            known = self.texts.setdefault(response_id, text)
+            repeated.append(response_id in self.surveyed.places or response_id in in_chunk)
+            in_chunk.add(response_id)
+            if known != text:
+                rule = f"response '{response_id}' is given twice with different words"
+                hint = "name a column of the pair's own id (pair_id), or of the answers' (response_a, response_b)"
+                self._refuse(source, row + 1, name_of(source.pairs["text_a"]), rule, hint)
+        self.responses(some.source, some.answers[[not again for again in repeated]])
+        for row, one, other, rater_id, winner in zip(*some[:1], *some[2:6], strict=True):
+            if one == other:
+                self._refuse(source, row, name_of(source.pairs["text_b"]), f"response '{one}' is paired with itself")
+            elif (
+                winner
+                and one in self.surveyed.places
+                and self._is_repeated(self.surveyed.places[one], "pair", rater_id, other)
+            ):
+                rule = f"rater '{rater_id}' prefers one of '{one}' and '{other}' twice"
+                self._refuse(source, row, name_of(source.pairs["winner"]), rule)
+        if self.keep and not self.faults.count:
+            self.keep({Preferences: preference_table(some)})
 
     def _is_repeated(self, place: int, *words: str) -> bool:
         """Whether this was said of the response before."""
@@ -347,7 +378,12 @@ def shards(chunks: Iterable[Tables], surveyed: Survey, split_of: Sequence[str | 
     graded = pa.array([name for name, side in zip(surveyed.places, split_of, strict=True) if side], pa.string())
     field = schema(Responses).field("split")
     for tables in chunks:
-        kept = {row: table.filter(pc.is_in(table["response_id"], value_set=graded)) for row, table in tables.items()}
+        kept = {}
+        for row, table in tables.items():
+            names = ("response_a", "response_b") if row is Preferences else ("response_id",)
+            for name in names:
+                table = table.filter(pc.is_in(table[name], value_set=graded))
+            kept[row] = table
         if Responses in kept:
             responses = kept[Responses]
             sides = [split_of[surveyed.places[name]] for name in responses["response_id"].to_pylist()]

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, conform, schema
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import InputWarnings, Items, Responses, Units
-from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments, Preferences
 from rubricflow.tasks.core.monitor.runs import log, task
 from rubricflow.tasks.core.stats.facet_likelihood import design, linked
 from rubricflow.tasks.core.stats.facets import fair_scores, fit
@@ -44,6 +44,8 @@ class Ingested(NamedTuple):
     gradings: TableRef
     judgments: TableRef
     input_warnings: TableRef
+    preferences: TableRef | None = None
+    """Of people, where the sources hold pairs."""
 
 
 @task(task_run_name=named("ingest"))
@@ -72,7 +74,8 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None, only: t
         with aside(run.warehouse.root, "ingest") as folder:
             chunks = _Chunks(folder)
             surveyed = survey(sources, study.split, target, limit, only, chunks.put)
-            able = gradable(surveyed, study.judge.foreign, base) if study.judge.foreign else None
+            foreign = study.judge.foreign
+            able = gradable(surveyed, foreign, base) if foreign and not foreign.order else None
             split_of = splits(surveyed, study.split, able)
             if evaluation_only(study.data):
                 split_of = [side and "test" for side in split_of]
@@ -89,8 +92,13 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None, only: t
             run.commit("ingest", FAIR, {Gradings: fair})
         # The last shard names the others.
         last: dict[type[Row], Rows] = {Items: surveyed.items.values(), InputWarnings: list(surveyed.oddities.rows())}
+        last |= {Preferences: []} if any(source.pairs for source, *_ in sources) else {}
         run.commit("ingest", "all", last | {Responses: [], Units: [], Gradings: [], Judgments: []})
-    return Ingested(*(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments, InputWarnings)))
+    written = Ingested(
+        *(run.ref(row, "ingest") for row in (Items, Responses, Units, Gradings, Judgments, InputWarnings))
+    )
+    has_pairs = "ingest" in run.stages(Preferences)
+    return written._replace(preferences=run.ref(Preferences, "ingest")) if has_pairs else written
 
 
 class _Chunks:

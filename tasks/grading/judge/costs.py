@@ -20,7 +20,7 @@ from rubricflow.tasks.core.llm.calls import in_words
 from rubricflow.tasks.core.llm.forms import room
 from rubricflow.tasks.core.llm.prices import Price, TokenCounts, cost_of, money, price_of
 from rubricflow.tasks.core.llm.request import Request
-from rubricflow.tasks.grading.judge.grade import asks_nobody, expected_requests
+from rubricflow.tasks.grading.judge.grade import asked_about, expected_requests
 from rubricflow.tasks.grading.judge.mend import MAX_PREVIOUS
 from rubricflow.tasks.grading.judge.protocol import CHARACTERS_PER_TOKEN
 from rubricflow.tasks.grading.judge.rows import Case, Rater
@@ -71,10 +71,13 @@ def workload(cases: Iterable[Case], samples: int, replicas: int) -> Workload:
     answer."""
     responses = text_bytes = decisions = rest = 0
     beginnings = Counter[str]()
+    judged = []
     for case in cases:
         responses += 1
         text_bytes += len(case.text.encode("utf-8", "surrogatepass"))
-        for request in [] if asks_nobody(case) else expected_requests(case, NOBODY):
+        judged.append(case)
+    for case in asked_about(judged):
+        for request in expected_requests(case, NOBODY):
             beginning = request.messages[0].content
             beginnings[beginning] += samples
             rest += request.prompt_length - len(beginning)
@@ -174,9 +177,9 @@ def cost_range(cases: Iterable[Case], judge: Judge) -> CostRange:
     prices = [price, price_of(judge.repair_engine)] if judge.repair_engine else [price]
     calls = most_calls = 0
     likely = in_batch = most = 0.0
-    for case in cases:
+    for case in asked_about(cases):
         said = 0  # tokens of the replies before, at most: what a call that rests on them can show of them
-        for request in [] if asks_nobody(case) else expected_requests(case, rater):
+        for request in expected_requests(case, rater):
             for tokens in _likely(request, engine, samples, seen):
                 likely += cost_of(tokens, price) or 0.0
                 in_batch += cost_of(tokens, price, batch=True) or 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -20,8 +20,10 @@ from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
+from rubricflow.tasks.grading.judge.comparing import Compared, compared, comparisons, is_compared, part_of
 from rubricflow.tasks.grading.judge.memory import FORGOTTEN, Memory, Store, fitting, learn, recall
 from rubricflow.tasks.grading.judge.protocol import (
+    ALL,
     NOTHING,
     Answer,
     JudgingProtocol,
@@ -59,6 +61,20 @@ def grade_batch(
         return ask(requests, backend, replies, check, repair, on_wave=on_wave, mender=mender, on_open=on_open)
 
     outcomes = {place: _unasked(case) for place, case in enumerate(cases) if asks_nobody(case)}
+    if cases and is_compared(cases[0]):
+        together = [case for place, case in enumerate(cases) if place not in outcomes]
+        asked = comparisons(together, rater.sample)
+        calls = ask_all([_request(case, Part(ALL), (), rater) for case in asked])
+        found = compared(together, asked, calls) if together else Compared([], [])
+        scored = iter(found.gradings)
+        gradings = [outcomes[place].grading if place in outcomes else next(scored) for place in range(len(cases))]
+        return Graded(
+            rater,
+            [Judged(case, (), {}) for case in cases],
+            gradings,
+            [Called(case.answers[0], part_of(case), call) for case, call in zip(asked, calls, strict=True)],
+            found.verdicts if PROTOCOLS[cases[0].bundle.protocol.name].compares == "pairs" else None,
+        )
     answers: list[list[Answer]] = [[] for _ in cases]
     stores: defaultdict[str, Store] = defaultdict(tuple)
     open_ = [place for place in range(len(cases)) if place not in outcomes]
@@ -88,6 +104,13 @@ def grade_batch(
 def asks_nobody(case: Case) -> bool:
     """Whether no judge is asked: what was handed in could not be read, or has fewer words than the protocol wants."""
     return case.unread is not None or len(tokens(case.text)) < max(1, case.bundle.protocol.min_tokens)
+
+
+def asked_about(cases: Iterable[Case], sample: int = 0) -> Iterable[Case]:
+    """What judges are asked about: the cases themselves without those that nobody is asked about, or the comparisons of
+    them."""
+    asked = [case for case in cases if not asks_nobody(case)]
+    return comparisons(asked, sample) if asked and is_compared(asked[0]) else asked
 
 
 def first_requests(case: Case, rater: Rater) -> list[Request]:

@@ -121,6 +121,16 @@ def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
     return fill("response", {"nonce": nonce(text), "text": "\n".join(lines)})
 
 
+def answers(texts: Sequence[str]) -> str:
+    """Answers that are judged together, numbered from 1, each as data between fences with a code made from all of them;
+    every line is marked, whatever breaks a line in it."""
+    code, fenced = nonce("\n".join(texts)), []
+    for number, text in enumerate(texts, 1):
+        marked = "\n".join(f"| {line}" for line in text.splitlines())
+        fenced.append(fill("answers", {"number": str(number), "nonce": code, "text": marked}))
+    return "".join(fenced).rstrip("\n")
+
+
 def components(texts: Mapping[str, str | None], template: str = "components") -> str:
     """What earlier calls found, by criterion, as data between fences: it was copied from a student's text.
 

@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, ProtocolName
 from rubricflow.tasks.core.contracts.settings.engine import ROOM, Sampling
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, cached_by_identity
+from rubricflow.tasks.core.llm.request import Message, Reply, Request, cached_by_identity, together
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.rows import Case, Decision, EarlierDecision, Grading, Judged, Rater
@@ -48,6 +48,8 @@ class Question:
     """What earlier attempts settled, for a repair's check to carry over."""
     reference_answer: str | None = None
     """The model answer."""
+    answers: int = 1
+    """How many answers are judged together."""
     found: Mapping[str, int | None] | None = field(default=None, compare=False)
     """Criterion → level, of what calls before this one decided; None where it rests on none."""
 
@@ -74,6 +76,8 @@ class Part(NamedTuple):
     name: str
     criteria: tuple[Criterion, ...] = ()
     traits: tuple[Trait, ...] = ()
+    answers: int = 1
+    """How many are judged together."""
 
 
 class Answer(NamedTuple):
@@ -129,8 +133,8 @@ class Opinion:
     """A sentence, where the contract asks for one."""
 
 
-class JudgingProtocol(ABC):
-    """How one protocol asks, reads, mends and adds up. Its methods are pure."""
+class AskingProtocol(ABC):
+    """How one protocol asks, reads and mends. Its methods are pure."""
 
     keys: frozenset[str]
     """What a verdict has at its top."""
@@ -163,6 +167,10 @@ class JudgingProtocol(ABC):
         """The next request that mends what failed, within the bundle's budgets; None when there is none."""
         return None
 
+
+class JudgingProtocol(AskingProtocol):
+    """One that judges each response by itself, and adds up."""
+
     @abstractmethod
     def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
         """Decisions and scores from all answers."""
@@ -180,23 +188,24 @@ def protocol_of(name: ProtocolName) -> JudgingProtocol:
 
 @cached_by_identity
 def _opening(
-    protocol: JudgingProtocol,
+    protocol: AskingProtocol,
     bundle: Bundle,
     name: str,
     criteria: tuple[Criterion, ...],
     traits: tuple[Trait, ...],
+    answers: int,
     question: str,
     context: str | None,
     reference: str | None,
 ) -> tuple[Message, dict[str, Any]]:
     """The message that opens every request about a part of an item, and its contract."""
-    part = Part(name, criteria, traits)
+    part = Part(name, criteria, traits, answers)
     system = Message("system", protocol.system(bundle, part, question, context, reference))
     return system, protocol.schema(bundle, part)
 
 
 def build(
-    protocol: JudgingProtocol,
+    protocol: AskingProtocol,
     case: Case,
     part: Part,
     rater: Rater,
@@ -222,8 +231,10 @@ def build(
         role=role,
         shown=shown.sources,
         reference_answer=case.reference_answer,
+        answers=part.answers,
     )
-    fenced = prompt.response(case.text, case.units, names)
+    shown_together = [answer.text for answer in case.answers]
+    fenced = prompt.answers(shown_together) if case.answers else prompt.response(case.text, case.units, names)
     sizes = {"bundle": len(system.content), "memory": len(shown.text), "response": len(fenced), "repair": len(task)}
     return Request(
         messages=(system, Message("user", "\n".join(text for text in (shown.text, fenced, task) if text))),
@@ -233,7 +244,7 @@ def build(
         until=rater.until,
         role=role,
         keys=protocol.keys,
-        subject=case.response_id,
+        subject=together([answer.response_id for answer in case.answers]) if case.answers else case.response_id,
         data=question,
         data_digest=question.digest,
         memory=shown.sources,

@@ -16,8 +16,10 @@ from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.judge.comparing import is_compared
+from rubricflow.tasks.grading.judge.costs import NOBODY
 from rubricflow.tasks.grading.judge.evidence import HOLDS, ground, subject_of
-from rubricflow.tasks.grading.judge.grade import asks_nobody, grade_batch
+from rubricflow.tasks.grading.judge.grade import asked_about, asks_nobody, first_requests, grade_batch
 from rubricflow.tasks.grading.judge.protocol import Opinion, Outcome, protocol_of
 from rubricflow.tasks.grading.judge.rows import Case, Rater
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
@@ -79,6 +81,14 @@ def prove_bundle(bundle: Bundle, question: str, context: str | None, reference: 
     while asks_nobody(case):
         text = f"{case.text} {_GOLD}."
         case = replace(case, text=text, units=tuple(units(text)))
+    if is_compared(case):  # a verdict rests on no level and no quote: that every prompt fills is all there is to prove
+        other = replace(case, response_id="proof-2", text=f"{case.text} {_GOLD}.")
+        try:
+            for comparison in asked_about([case, other]):
+                first_requests(comparison, NOBODY)
+        except KeyError as error:
+            return [f"prompt '{bundle.protocol.name}' leaves {error} open"]
+        return []
     try:
         gold = _graded(case, best(case))
     except KeyError as error:

@@ -29,6 +29,7 @@ from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.grading.judge import embedded
+from rubricflow.tasks.grading.judge.comparing import TIE
 from rubricflow.tasks.grading.judge.mend import verdict_in
 from rubricflow.tasks.grading.judge.protocol import Answer, Part, Question, protocol_of
 from rubricflow.tasks.grading.judge.rows import Graded, Rater
@@ -101,18 +102,24 @@ def _foreign(foreign: Foreign, base: Path, seed: int) -> ForeignReplay:
     if foreign.sample:
         seeds, repeated = Counter[str](), {}
         for row in rows:
+            number = row["sample"] if foreign.order else seeds[row["response_id"]]
             if row["reply"] is not None:
-                repeated[row["response_id"], seed + seeds[row["response_id"]]] = row["reply"]
+                repeated[row["response_id"], seed + number] = row["reply"]
             seeds[row["response_id"]] += 1
         content += json.dumps(list(repeated.items()))
     model = f"foreign:{Path(foreign.file).stem}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
     def read(text: str, request: Request) -> str | None:
-        """The holistic contract's JSON; None where no score can be read."""
+        """The contract's JSON; None where no score, or no verdict on a pair, can be read."""
         question: Question = request.data
         value = foreign_score(foreign, question.item_id, request.subject, text, question.text)
         if value is None:
             return None
+        if foreign.order:
+            if value not in (0, 1, 2):
+                return None
+            is_swapped = foreign.order.names == "pair" and request.subject.endswith(":a")  # b was shown first
+            return json.dumps({"winner": (TIE, "1", "2")[-int(value) if is_swapped else int(value)]})
         return json.dumps({"score": rescale(value, foreign, question.item_id, question.bundle.scale)})
 
     return ForeignReplay(raw, model, read, repeated)

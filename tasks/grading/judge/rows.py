@@ -13,7 +13,7 @@ import pyarrow as pa
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.schema import Row, schema
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Comparisons, Gradings, Judgments
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.text.units import Unit
@@ -76,6 +76,8 @@ class Case:
     """Criterion → what stands of an earlier run and is not asked again."""
     examples: tuple[WorkedExample, ...] = ()
     """What people graded and the judge is shown with the response, the best first."""
+    answers: tuple[Case, ...] = ()
+    """Where several answers are judged together: those, in the order shown; `text` then holds all of theirs."""
     unread: str | None = None
     """Why a person has to look at what was handed in and no judge is asked, a key of UNREAD."""
 
@@ -145,14 +147,20 @@ class Graded:
     judged: list[Judged] = field(default_factory=list)
     gradings: list[Grading] = field(default_factory=list)
     called: list[Called] = field(default_factory=list)
+    verdicts: list[dict[str, Any]] | None = None
+    """Rows of `comparisons`, but for the rater; None where the protocol compares no pairs."""
 
     def tables(self) -> dict[type[Row], pa.Table]:
-        """The tables `judgments`, `gradings` and `attempts`."""
-        return {
+        """The tables `judgments`, `gradings` and `attempts`, and `comparisons` where pairs are compared."""
+        tables: dict[type[Row], pa.Table] = {
             Judgments: judgments(self.rater, self.judged),
             Gradings: gradings(self.rater, self.gradings),
             Attempts: attempts(self.rater, self.called),
         }
+        if self.verdicts is not None:
+            rows = [row | _of(self.rater) for row in self.verdicts]
+            tables[Comparisons] = pa.Table.from_pylist(rows, schema(Comparisons))
+        return tables
 
 
 def judgments(rater: Rater, judged: Sequence[Judged]) -> pa.Table:

@@ -16,10 +16,11 @@ import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.backends import Grader, is_generative
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
+from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, ShardInputs
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Comparisons, Gradings, Judgments, ShardInputs
 from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ignore_open, ignore_wave
 from rubricflow.tasks.core.llm.foreign import foreign_scores
 from rubricflow.tasks.core.llm.mailbox import asking_together
@@ -68,6 +69,8 @@ class JudgedTables(NamedTuple):
     judgments: TableRef
     gradings: TableRef
     attempts: TableRef
+    comparisons: TableRef | None = None
+    """Of a judge that compares pairs."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Assignment:
     @property
     def inputs(self) -> str:
         """Under which name the inputs of shards are written: of these responses, cut in one of two ways."""
-        return f"cut-{'items-' if self.plan.consistency_memory else ''}{self.responses.digest[:12]}"
+        return f"cut-{'items-' if _keeps_items_whole(self.plan) else ''}{self.responses.digest[:12]}"
 
     @property
     def parts(self) -> str:
@@ -131,7 +134,7 @@ def judge(
     if not responses.rows:
         hint = "the sources give items alone; name those of the responses beside them"
         raise InputError("there are no responses to judge", field="data.sources", hint=hint)
-    sizes = shard_sizes(counted(run, responses, "item_id"), whole_items=bool(plan.consistency_memory))
+    sizes = shard_sizes(counted(run, responses, "item_id"), whole_items=_keeps_items_whole(plan))
     finished = run.finished(stage, sizes)
     shards = [Shard(name, count, name in finished) for name, count in sizes.items()]
     if not all(shard.done for shard in shards):
@@ -145,7 +148,14 @@ def judge(
             _share_out(assignment, shards, placement)
     if run.shards(f"{stage}-parts"):
         run.drop(f"{stage}-parts")
-    return JudgedTables(*(run.ref(row, stage) for row in WRITTEN))
+    written = JudgedTables(*(run.ref(row, stage) for row in WRITTEN))
+    compares_pairs = PROTOCOLS[plan.protocol].compares == "pairs"
+    return written._replace(comparisons=run.ref(Comparisons, stage)) if compares_pairs else written
+
+
+def _keeps_items_whole(plan: Judge) -> bool:
+    """Whether an item's responses bear on one another."""
+    return bool(plan.consistency_memory or PROTOCOLS[plan.protocol].compares)
 
 
 def shard_sizes(counts: Mapping[str, int], whole_items: bool = False) -> dict[str, int]:

@@ -60,6 +60,7 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
     sentences = [
         say.plain(shown.verdict.words),
         *([say.plain(shown.why_nothing)] if shown.why_nothing else []),
+        *shown.preferences,
         next_step(shown.verdict, rules, command, not run.warehouse.mirrored),
     ]
     tables = figure_tables(metrics, gates)

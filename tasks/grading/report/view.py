@@ -35,6 +35,7 @@ from rubricflow.tasks.grading.report.charts import TEMPLATE
 from rubricflow.tasks.grading.report.errors import errors_section
 from rubricflow.tasks.grading.report.evidence import evidence_section
 from rubricflow.tasks.grading.report.figures import Figures
+from rubricflow.tasks.grading.report.preferences import preference_lines, preference_section
 from rubricflow.tasks.grading.report.summary import next_step
 
 ALIKE, FEWEST_ALIKE = 0.95, 5
@@ -88,6 +89,8 @@ class View(NamedTuple):
     """Where replayed replies come from; '' where nothing is replayed."""
     nothing: str
     """Why the judge scored nothing; '' where it scored something."""
+    preferences: list[str]
+    """How the judge agrees with people's preferences, a line each; none without any."""
 
 
 def needs_texts(scores: pd.DataFrame, scales: Mapping[str, tuple[float, float, float]]) -> list[str]:
@@ -140,6 +143,7 @@ def view(
         ),
         agreement_section(figures, ranking, int(scores["target"].notna().sum())),
         worth_section(tables.worth, release, manifest.get("costs", {}).get("minutes")) if tables.worth else None,
+        preference_section(figures),
         errors_section(scores, scales, figures, worst),
         evidence_section(counts["worth"][0], counts["quotes"], counts["decisions"], figures),
         raters_section(figures, answers.persons(scores), tables.rater_effects.to_pylist()),
@@ -182,7 +186,7 @@ def view(
         or (f"{why_nothing} A score is wrong where it is {wrong}." if why_nothing and not nothing else why_nothing),
         parts=head,
     )
-    return View(page, found, why_nothing, ranking, sources, nothing)
+    return View(page, found, why_nothing, ranking, sources, nothing, preference_lines(figures))
 
 
 def _cases(

@@ -69,6 +69,8 @@ class Reshaping(Frozen):
         return self
 
 
+Word = str | int | float | bool
+Where = dict[str, Word | tuple[Word, ...]]
 Column = str | dict[Literal["const"], Any]
 """A column of the source by name, or `{const: value}` for every row."""
 
@@ -106,6 +108,7 @@ def _mapping(*required: str, optional: tuple[str, ...]) -> AfterValidator:
     return AfterValidator(check)
 
 
+_OF_PAIR = ("pair_id", "response_a", "response_b")
 _OF_ITEM = ("context", "type", "rubric_id", "rubric_text")
 _LISTS = ("reference_answer", "key_elements", "key_weights", "misconceptions", "criteria")
 
@@ -142,8 +145,8 @@ class Source(Reshaping):
     said."""
     sheet: str | None = None
     """Of an Excel file; null for the first one that is not hidden."""
-    where: dict[str, str | int | float | bool] = {}
-    """Only rows in which each of these columns has this value."""
+    where: Where = {}
+    """Only rows in which each of these columns has this value, or one of these."""
     items: Annotated[dict[str, Column], _mapping("item_id", "question", optional=(*_OF_ITEM, *_LISTS))] = {}
     """Canonical column of `items` → column. Repeated rows must agree. key_elements, key_weights, misconceptions and
     criteria are lists, of JSON in a CSV cell; reference_answer may be one, of several answers each as good;
@@ -169,6 +172,16 @@ class Source(Reshaping):
     a person, rater_kind ('replayed') → column."""
     words: Words[NonNegativeInt] = {}
     """What the level's column of `marks` may say in place of a number, and the level that it stands for."""
+    pairs: Annotated[
+        dict[str, Column],
+        _mapping("item_id", "text_a", "text_b", optional=(*_OF_PAIR, "winner", "rater_id", "split")),
+    ] = {}
+    """Two answers to a question in a row: item_id, text_a, text_b, which one a person prefers (`winner`), who
+    (`rater_id`; 'preferences' where no column says) → column. The answers become responses: of the ids in response_a
+    and response_b, under which an answer may occur in several pairs, or else of the pair's id (pair_id, or else the
+    item's) with :a and :b behind it."""
+    winners: Words[Literal["a", "b", "tie"]] = {}
+    """What the column of `winner` says for a, b and tie, where it does not say that; an empty cell is no preference."""
 
     @model_validator(mode="after")
     def _is_sound(self) -> Source:
@@ -179,11 +192,21 @@ class Source(Reshaping):
             raise ValueError("'scored' is for a file that has scores and no responses")
         if self.split and not self.scored:
             raise ValueError("'split' is for a file of scores that names 'scored'; responses have a split of their own")
-        columns = (*self.items.values(), *self.responses.values(), *self.marks.values(), self.scored)
+        columns = (
+            *self.items.values(),
+            *self.responses.values(),
+            *self.marks.values(),
+            *self.pairs.values(),
+            self.scored,
+        )
         constants = [column["const"] for column in columns if isinstance(column, dict)]
         odd = [constant for constant in constants if isinstance(constant, bool | float)]
         if odd:
             raise ValueError(f"the const {odd[0]} is no text; quote it as it is meant")
+        if self.pairs and (self.responses or self.scores or self.marks or self.scored):
+            raise ValueError("a source of 'pairs' has no responses, scores or marks besides")
+        if self.winners and "winner" not in self.pairs:
+            raise ValueError("'winners' belong to the column of 'pairs' that 'winner' names")
         if self.words and not self.marks:
             raise ValueError("'words' next to the columns are for 'marks'; those of scores stand with their rater")
         return self

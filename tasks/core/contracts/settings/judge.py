@@ -20,6 +20,7 @@ from rubricflow.tasks.core.contracts.protocols import (
     protocols_where,
 )
 from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative, Positive, Share
+from rubricflow.tasks.core.contracts.settings.data import Where
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
 
 
@@ -58,6 +59,17 @@ class ForeignItem(Frozen):
     """In place of the general scale."""
 
 
+class ForeignOrder(Frozen):
+    """In which order the two answers of a pair were shown."""
+
+    column: str
+    """Column that says so."""
+    first: dict[str, Literal["a", "b"]]
+    """Its words → the answer of the pair that was shown first, as in {AB: a, BA: b}."""
+    names: Literal["shown", "pair"] = "shown"
+    """What replies call the first one: that which was shown first, or the pair's answer a whatever was shown."""
+
+
 class Foreign(Frozen):
     """A table of raw replies that another system recorded."""
 
@@ -67,14 +79,18 @@ class Foreign(Frozen):
     """Column of the response's id, or several whose values make it, joined by colons."""
     reply: str | tuple[str, ...]
     """Column of the raw reply, or several whose values are taken as a JSON object under their names."""
-    sample: str | None = None
-    """Column that tells repeated replies about a response apart, in its order; `samples` of them are taken."""
+    sample: str | tuple[str, ...] | None = None
+    """Column that tells repeated replies about a response apart, in its order; `samples` of them are taken. Of pairs it
+    may be several columns, and the same value, such as a prompt's name, is the same sample of every pair."""
     recorded: str | None = None
     """Column of the score that the other system read from it, to compare with ours; of repeated replies their mean."""
-    where: dict[str, str | int | float | bool] = {}
-    """Only rows in which each of these columns has this value."""
+    where: Where = {}
+    """Only rows in which each of these columns has this value, or one of these."""
     reader: Reader
     """How the score is read."""
+    order: ForeignOrder | None = None
+    """Where the replies compare the two answers of a pair: 1 is read for the first, 2 for the second, 0 for a tie.
+    `response_id` is then the pair's, see `Source.pairs`."""
     scale: Scale | None = None
     """The scale that the judge used; the bundle's where not given. Scores are rescaled linearly."""
     items: dict[str, ForeignItem] = {}
@@ -234,6 +250,13 @@ class Judge(JudgingRules, Choice):
         if self.foreign and not (self.backend == "replay" and registered.reads_foreign):
             able = protocols_where(lambda protocol: protocol.reads_foreign)
             raise ValueError(f"a foreign table of replies needs backend: replay and protocol: {able}")
+        if self.foreign and (self.foreign.order is not None) != (registered.compares == "pairs"):
+            raise ValueError("foreign verdicts on pairs need foreign.order and protocol: pairwise")
+        if self.foreign and self.foreign.order and (self.foreign.recorded or self.foreign.scale or self.foreign.items):
+            raise ValueError("a verdict on a pair has no 'recorded' score, 'scale' or 'items'")
+        if registered.compares and not (self.foreign or BACKENDS[self.backend].reads_prose):
+            readers = ", ".join(name for name, backend in BACKENDS.items() if backend.reads_prose)
+            raise ValueError(f"answers are compared by a judge that reads prose, backend: {readers}")
         if self.foreign and (self.foreign.sample is not None) != (self.samples > 1):
             raise ValueError(
                 "repeated replies of a foreign table need their column, foreign.sample, and samples, how many"
@@ -249,7 +272,8 @@ class Judge(JudgingRules, Choice):
             raise ValueError(problem)
         if self.samples > 1 and self.keep:
             raise ValueError("'samples' asks everything anew, so that 'keep' has no place with it")
-        if self.samples > 1 and BACKENDS[self.backend].needs == "engine" and self.sampling.temperature == 0:
+        is_same = self.sampling.temperature == 0 and registered.compares != "groups"  # whose order is another each time
+        if self.samples > 1 and BACKENDS[self.backend].needs == "engine" and is_same:
             raise ValueError("with temperature 0 every sample is the same reply; set judge.sampling.temperature")
         if self.level != "stated" and not (self.engine and self.engine.logprobs):
             raise ValueError(f"level: {self.level} needs the model's log-probabilities; set judge.engine.logprobs")

@@ -68,6 +68,7 @@ UNSCORED_REASONS: Mapping[str, str] = {
     "criterion_unscored": "needs a criterion that is unscored",
     "trait_unscored": "needs a trait that is unscored",
     "traits_only": "only traits were scored",
+    "not_compared": "no chain of comparisons joins it with most of the other answers to its question",
     **UNREAD,
 }
 """Why there is no number."""

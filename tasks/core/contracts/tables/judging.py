@@ -99,6 +99,52 @@ class Judgments(Row, table="judgments", key=("response_id", "criterion_id", "rat
     """What a failed quote did."""
 
 
+WINNERS: Mapping[str, str] = {"a": "the first of the pair", "b": "the second", "tie": "neither is better"}
+
+
+_OF_VERDICT = ("response_a", "response_b", "rater_id", "sample", "shown_first")
+
+
+class Comparisons(Row, table="comparisons", key=_OF_VERDICT):
+    """One rater's verdict on two answers to a question, in one order shown. Answer a has the id that comes first."""
+
+    item_id: ItemId
+    """The item that both answer."""
+    response_a: ResponseId
+    """The one answer."""
+    response_b: ResponseId
+    """The other."""
+    rater_id: str
+    """The rater and, for a machine, its configuration."""
+    rater_kind: Annotated[str, RATER_KINDS]
+    """What the rater is."""
+    sample: Natural
+    """Number of the repetition, from 0."""
+    bundle_id: str
+    """The bundle judged under."""
+    shown_first: Annotated[str, {"a": "answer a", "b": "answer b"}]
+    """Which of them was shown first."""
+    winner: Annotated[str | None, WINNERS, Usually(0.95, "mostly_not_null")]
+    """Which is better; null with a reason."""
+    unscored_reason: Annotated[str | None, UNSCORED_REASONS]
+    """Why there is no verdict."""
+
+
+class Preferences(Row, table="preferences", key=("response_a", "response_b", "rater_id")):
+    """Which of two answers to a question a person prefers."""
+
+    item_id: ItemId
+    """The item that both answer."""
+    response_a: ResponseId
+    """The one answer, as the source has them."""
+    response_b: ResponseId
+    """The other."""
+    rater_id: str
+    """The person; 'preferences' where the source names none."""
+    winner: Annotated[str, WINNERS]
+    """Which is better."""
+
+
 class Gradings(Row, table="gradings", key=("response_id", "rater_id", "sample")):
     """One rater's grading of one response. Human scores are gradings too."""
 
@@ -142,7 +188,8 @@ class Attempts(Row, table="attempts", key=("response_id", "rater_id", "sample", 
     sample: Natural
     """Number of the repetition."""
     part: str
-    """What was asked for: the criterion in a pointwise protocol, 'all' otherwise."""
+    """What was asked for: the criterion in a pointwise protocol, the answers shown after this one where several are
+    compared, 'all' otherwise."""
     attempt: Natural
     """0 for the first call, then one more for each repair."""
     role: Annotated[str, CALL_ROLES]

@@ -51,9 +51,10 @@ CONTENT: dict[str, Any] = {
     "protocol": {"name": "rulers", "final_score": "trait_mean", "signals": ["trait_scores", "length"]}
     | {"failed_quote": "demote", "show_weights": False, "unscored": "null", "min_tokens": 1}
     | {"shared_quotes": 2, "relevance": {"least": -0.3, "failed": "demote"}, "in_parts": True}
-    | {"jurors": ["one", "two"], "combine": "mean", "steps": 2},
+    | {"jurors": ["one", "two"], "combine": "mean", "steps": 2}
+    | {"compare": {"opponents": 4, "at_once": 5, "seed": 1}},
 }
-LATER = ("shared_quotes", "relevance", "in_parts", "jurors", "combine", "steps")
+LATER = ("shared_quotes", "relevance", "in_parts", "jurors", "combine", "steps", "compare")
 """Fields of a protocol that are left out of the content where they are null, or false."""
 
 
@@ -91,6 +92,7 @@ OTHER = {
     "levels_shown": "descending",
     "in_parts": False,
     "combine": "median",
+    "opponents": 8,
     "least": 2,
     "failed": "repair",
 }

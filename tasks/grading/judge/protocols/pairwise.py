@@ -1,0 +1,75 @@
+"""Which of two answers to one question is better, or neither."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.llm.ask import Attempt, Checked
+from rubricflow.tasks.core.llm.extract import said
+from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.llm.schema import record
+from rubricflow.tasks.grading.judge import mend
+from rubricflow.tasks.grading.judge.comparing import TIE
+from rubricflow.tasks.grading.judge.itemised import follow_up
+from rubricflow.tasks.grading.judge.mend import next_role, unread, verdict_in
+from rubricflow.tasks.grading.judge.protocol import ALL, Answer, AskingProtocol, Part, Question, Shown, build
+from rubricflow.tasks.grading.judge.rows import Case, Rater
+from rubricflow.tasks.grading.judge.schema import PROSE
+
+
+class ComparingProtocol(AskingProtocol):
+    """A verdict on answers that are shown together, numbered from 1 as they stand; it is mended as a whole."""
+
+    field: str
+    """What of the reply is the verdict."""
+
+    @property
+    def keys(self) -> frozenset[str]:  # type: ignore[override]
+        """The verdict alone."""
+        return frozenset({self.field})
+
+    def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
+        """One verdict, once."""
+        return [] if before else [Part(ALL)]
+
+    def request(self, case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
+        """The question about these answers in this order."""
+        return build(self, case, part._replace(answers=len(case.answers)), rater, shown)
+
+    def check(self, request: Request, reply: Reply) -> Checked[Any]:
+        """See `read`; an object that stands in one of the answers is no verdict."""
+        artifact, note, _ = verdict_in(request, reply)
+        return Checked(None, (unread(note),)) if artifact is None else self.read(artifact[self.field], request.data)
+
+    def read(self, stated: Any, question: Question) -> Checked[Any]:
+        """What a stated verdict is worth."""
+        raise NotImplementedError
+
+    def repair(self, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
+        """The same again with what failed; None where the bundle's budget is spent."""
+        role, last = next_role(history, request.data.bundle.protocol), history[-1]
+        if role is None:
+            return None
+        text = mend.task(role, (self.field,), last.checked.violations, said(last.reply.text))
+        return follow_up(request, replace(request.data, role=role), request.schema, (self.field,), text)
+
+
+class PairwiseProtocol(ComparingProtocol):
+    """The number of the better answer, or a tie."""
+
+    field = "winner"
+
+    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+        """The contract of one verdict."""
+        return record({"comparison": PROSE, self.field: {"type": "string", "enum": ["1", "2", TIE]}})
+
+    def read(self, stated: Any, question: Question) -> Checked[int | str]:
+        """The place of the winner, from 0, or a tie; violation `malformed:winner`."""
+        verdict = {"1": 0, "2": 1, TIE: TIE}.get(str(stated).strip().casefold())
+        return Checked(None, ("malformed:winner",)) if verdict is None else Checked(verdict, ())
+
+
+PROTOCOL = PairwiseProtocol()
