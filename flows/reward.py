@@ -24,6 +24,7 @@ from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
+from rubricflow.tasks.grading.judge.task import JudgedTables
 from rubricflow.tasks.rewards.report.reward.task import report_rewards
 from rubricflow.tasks.rewards.reward.task import reward as pay
 
@@ -61,13 +62,13 @@ def stages(job: Plan) -> list[TableRef]:
     study = job.study
     base = job.base
     data, locked = read_and_lock(job)
-    judged: tuple[TableRef, ...] = ()
+    judged: JudgedTables | None = None
+    by_jurors: list[TableRef] = []
     with asking_together() as piece:
         with piece():
             graphed = graphs_of(job, data, locked)
         if study.reward and study.reward.rater is None:
             judged, by_jurors = judged_by(job, study.judge, data, locked, data.responses)
-            judged = (*judged, *by_jurors)
     paid = staged(
         job.run,
         pay,
@@ -78,6 +79,6 @@ def stages(job: Plan) -> list[TableRef]:
         gradings=data.gradings,
         bundles=locked.bundles,
         graphs=graphed.graphs,
-        judgments=judged[0] if judged else data.judgments,
+        judgments=judged.judgments if judged else data.judgments,
     )
-    return [*references((data, locked, graphed, judged, paid))]
+    return [*references((data, locked, graphed, judged, by_jurors, paid))]

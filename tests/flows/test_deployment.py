@@ -23,6 +23,7 @@ from tiny_study import make_study
 
 from rubricflow.flows.checkout import find_checkout
 from rubricflow.flows.plan import plan
+from rubricflow.flows.stage import references
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.store.warehouse import Warehouse
@@ -138,7 +139,8 @@ def test_a_failing_checkpoint_sets_its_automation_off(guided: Guided, tmp_path: 
     study, house = make_study(tmp_path / "study"), tmp_path / "house"
     job = plan(str(study), str(tmp_path / "sound house"))
     rows = {
-        BY_NAME[ref.table]: job.run.read(ref).to_pylist() for ref in ingest.fn(job.run, job.study, job.base, job.limit)
+        BY_NAME[ref.table]: job.run.read(ref).to_pylist()
+        for ref in references(ingest.fn(job.run, job.study, job.base, job.limit))
     }
     rows[Items] += rows[Items][:1]
     plan(str(study), str(house)).run.commit("ingest", "all", rows)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from rubricflow.flows.plan import plan, record
+from rubricflow.flows.stage import references
 from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.settings.reward import Graphs, Reward
@@ -74,7 +75,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = ingest.fn(run, study, base)
     locked = lock.fn(run, study, base, data.items, data.responses, data.gradings, data.judgments)
     graphed = graph.fn(run, study, base, data.items, locked.bundles)
-    record(job, [*data, *locked, *graphed])
+    record(job, [*references((data, locked, graphed))])
     return folder
 
 

@@ -15,6 +15,7 @@ from rubricflow.flows.cli import app
 from rubricflow.flows.next_labels import propose_labels
 from rubricflow.flows.plan import plan, record
 from rubricflow.flows.review import board_of
+from rubricflow.flows.stage import references
 from rubricflow.flows.validate import prove
 from rubricflow.flows.votes import write_settled
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -66,7 +67,7 @@ def graded_in(folder: Path, **changes: str) -> tuple[Path, Path]:
     scored = calibrate.fn(run, settings, *answered, locked.bundles)
     decided = data.judgments, judged.judgments
     agreed = evaluate.fn(run, settings, *answered, scored.predictions, locked.bundles, *decided)
-    record(job, [*data, *locked, *judged, *scored, *agreed])
+    record(job, [*references((data, locked, judged, scored, agreed))])
     return study, house
 
 

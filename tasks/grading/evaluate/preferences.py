@@ -50,13 +50,13 @@ def preference_figures(
     if pairs.empty:
         return
     margins, lengths = _margins(pairs, gradings)
-    told = ~np.isnan(margins).all(axis=1)
-    unscored = int((~told).sum())
+    told = np.flatnonzero(~np.isnan(margins).all(axis=1))
+    unscored = len(margins) - len(told)
     yield from _people_agree(preferences, on)
-    if not told.any():
+    if not len(told):
         yield _record("pair_accuracy", Stat(None, "no pair has a verdict"), 0, on, unscored=unscored)
         return
-    pairs, lengths, has = pairs.loc[told], lengths[told], ~np.isnan(margins[told])
+    pairs, lengths, has = pairs.iloc[told], lengths[told], ~np.isnan(margins[told])
     filled, y, items = np.nan_to_num(margins[told]), pairs["preferred"].to_numpy(float), pairs["item_id"].to_numpy(str)
     codes, types = np.unique(items, return_inverse=True)[1], np.array([type_of[item] for item in items])
     kinds = [str(kind) for kind in np.unique(types) if FEWEST_PAIRS <= (types == kind).sum() < len(types)]
@@ -82,7 +82,7 @@ def preference_figures(
             words = [f"{rule} in {rules.count(rule)} of {len(rules)} folds" for rule in sorted(set(rules))]
             whole, *parts = everywhere("pair_chosen", confidence)
             yield from (whole | {"note": ", ".join(words)}, *parts)
-    for part in COVERAGE:
+    for part in COVERAGE if len(np.unique(np.abs(confidence))) > 1 else ():
         weights = surest(np.abs(confidence), part)
         yield figure("pair_accuracy", confidence, ("coverage", f"{part:.0%}"), weights)
     yield from _best(pairs, combined, on)
@@ -127,7 +127,7 @@ def _people(preferences: pd.DataFrame) -> pd.DataFrame:
     rows.loc[swapped, _PAIR] = rows.loc[swapped, _PAIR[::-1]].to_numpy()
     rows.loc[swapped, "vote"] *= -1
     votes = rows.groupby(["item_id", *_PAIR], as_index=False)["vote"].sum()
-    decided = votes[votes["vote"] != 0].reset_index(drop=True)
+    decided: pd.DataFrame = votes[votes["vote"] != 0].reset_index(drop=True)
     return decided.assign(preferred=np.sign(decided["vote"].to_numpy()))
 
 

@@ -276,8 +276,11 @@ def pairs(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Chunk
     chunk.refuse(mapped.get("winner", ""), winners, lambda word: known[winners.index(word)] == "", rule)
     ids = as_ids(named["pair_id"]) if "pair_id" in mapped else items
     sides = {side: as_ids(named.get(f"response_{side}", [key and f"{key}:{side}" for key in ids])) for side in "ab"}
-    own = {side: {"response_id": sides[side], "text": named[f"text_{side}"], "item_id": items} for side in "ab"}
-    stacked = pd.concat([with_columns(frame, own[side]) for side in "ab"]).sort_index(kind="stable")
+    frames = list[pd.DataFrame]()
+    for side in "ab":
+        own: dict[str, list[Any]] = {"response_id": sides[side], "text": named[f"text_{side}"], "item_id": items}
+        frames.append(with_columns(frame, own))
+    stacked: pd.DataFrame = pd.concat(frames).sort_index(kind="stable")
     columns: dict[str, Column] = {name: name for name in ("response_id", "item_id", "text")}
     columns |= {"split": mapped["split"]} if "split" in mapped else {}
     alone = Source(file=source.file, responses=columns, groups=source.groups, html=source.html)

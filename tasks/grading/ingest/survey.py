@@ -266,7 +266,8 @@ class _Surveyor:
                 hint = "name a column of the pair's own id (pair_id), or of the answers' (response_a, response_b)"
                 self._refuse(source, row + 1, name_of(source.pairs["text_a"]), rule, hint)
         self.responses(some.source, some.answers[[not again for again in repeated]])
-        for row, one, other, rater_id, winner in zip(*some[:1], *some[2:6], strict=True):
+        said = zip(some.rows, some.response_a, some.response_b, some.rater_id, some.winner, strict=True)
+        for row, one, other, rater_id, winner in said:
             if one == other:
                 self._refuse(source, row, name_of(source.pairs["text_b"]), f"response '{one}' is paired with itself")
             elif (

@@ -63,16 +63,16 @@ def grade_batch(
     outcomes = {place: _unasked(case) for place, case in enumerate(cases) if asks_nobody(case)}
     if cases and is_compared(cases[0]):
         together = [case for place, case in enumerate(cases) if place not in outcomes]
-        asked = comparisons(together, rater.sample)
-        calls = ask_all([_request(case, Part(ALL), (), rater) for case in asked])
-        found = compared(together, asked, calls) if together else Compared([], [])
+        orders = comparisons(together, rater.sample)
+        calls = ask_all([_request(case, Part(ALL), (), rater) for case in orders])
+        found = compared(together, orders, calls) if together else Compared([], [])
         scored = iter(found.gradings)
         gradings = [outcomes[place].grading if place in outcomes else next(scored) for place in range(len(cases))]
         return Graded(
             rater,
             [Judged(case, (), {}) for case in cases],
             gradings,
-            [Called(case.answers[0], part_of(case), call) for case, call in zip(asked, calls, strict=True)],
+            [Called(case.answers[0], part_of(case), call) for case, call in zip(orders, calls, strict=True)],
             found.verdicts if PROTOCOLS[cases[0].bundle.protocol.name].compares == "pairs" else None,
         )
     answers: list[list[Answer]] = [[] for _ in cases]

@@ -16,6 +16,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.backends import BACKENDS, Answered, Grader
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Judge
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper
@@ -57,6 +58,9 @@ def rater(
         recorded = _foreign(judge.foreign, base, judge.sampling.seed)
         return Rater(f"{recorded.model}:{judge.protocol}", "replayed", recorded)
     kind, engine = BACKENDS[judge.backend], judge.engine
+    if PROTOCOLS[judge.protocol].compares and not kind.reads_prose:
+        readers = ", ".join(name for name, of in BACKENDS.items() if of.reads_prose)
+        raise InputError("only a judge that reads prose compares answers", field="judge.backend", hint=f"use {readers}")
     backend: Backend
     mender: Backend | None = None
     rater_kind, asking = kind.rater_kind, dict[str, Any](sampling=judge.sampling)

@@ -254,9 +254,6 @@ class Judge(JudgingRules, Choice):
             raise ValueError("foreign verdicts on pairs need foreign.order and protocol: pairwise")
         if self.foreign and self.foreign.order and (self.foreign.recorded or self.foreign.scale or self.foreign.items):
             raise ValueError("a verdict on a pair has no 'recorded' score, 'scale' or 'items'")
-        if registered.compares and not (self.foreign or BACKENDS[self.backend].reads_prose):
-            readers = ", ".join(name for name, backend in BACKENDS.items() if backend.reads_prose)
-            raise ValueError(f"answers are compared by a judge that reads prose, backend: {readers}")
         if self.foreign and (self.foreign.sample is not None) != (self.samples > 1):
             raise ValueError(
                 "repeated replies of a foreign table need their column, foreign.sample, and samples, how many"

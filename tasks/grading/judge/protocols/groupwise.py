@@ -27,7 +27,7 @@ class GroupwiseProtocol(ComparingProtocol):
         """The scores in the order shown: all of them, or none, since they are held against one another. Violations:
         `malformed:scores`, `score_off_scale`."""
         wanted = [str(number + 1) for number in range(question.answers)]
-        numbers = [stated.get(name) for name in wanted] if isinstance(stated, dict) else [None]
+        numbers: list[Any] = [stated.get(name) for name in wanted] if isinstance(stated, dict) else [None]
         if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
             return Checked(None, ("malformed:scores",))
         low, high, _ = question.bundle.scale.bounds

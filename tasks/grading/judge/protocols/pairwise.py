@@ -37,7 +37,7 @@ class ComparingProtocol(AskingProtocol):
 
     def request(self, case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
         """The question about these answers in this order."""
-        return build(self, case, part._replace(answers=len(case.answers)), rater, shown)
+        return build(self, case, part._replace(answers=max(1, len(case.answers))), rater, shown)
 
     def check(self, request: Request, reply: Reply) -> Checked[Any]:
         """See `read`; an object that stands in one of the answers is no verdict."""
@@ -68,7 +68,8 @@ class PairwiseProtocol(ComparingProtocol):
 
     def read(self, stated: Any, question: Question) -> Checked[int | str]:
         """The place of the winner, from 0, or a tie; violation `malformed:winner`."""
-        verdict = {"1": 0, "2": 1, TIE: TIE}.get(str(stated).strip().casefold())
+        numbers: dict[str, int | str] = {"1": 0, "2": 1, TIE: TIE}
+        verdict = numbers.get(str(stated).strip().casefold())
         return Checked(None, ("malformed:winner",)) if verdict is None else Checked(verdict, ())
 
 
