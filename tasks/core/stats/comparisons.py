@@ -64,13 +64,21 @@ def strengths(first: ArrayLike, second: ArrayLike, won: ArrayLike, count: int) -
     # The inverse of an arrow: a block for each set of answers, all joined by the effect of order alone. What counts is
     # the difference from the set's mean: the mean itself is the prior's.
     left, strength, variance, pulled = information[-1, -1] + PRIOR_SD**-2, *np.zeros((3, count))
-    for members in np.split(np.argsort(connected, kind="stable"), np.cumsum(np.bincount(connected))[:-1]):
-        block = np.linalg.inv(information[members][:, members].toarray() + np.eye(len(members)) * PRIOR_SD**-2)
-        joint = information[members][:, [count]].toarray()[:, 0]
+    by_set, of_order = np.argsort(connected, kind="stable"), information[:-1, [-1]].toarray()[:, 0]
+    inner = information[by_set][:, by_set].tocsr()
+    ends = np.cumsum(np.bincount(connected))
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        members, size = by_set[start:end], end - start
+        rows = np.repeat(np.arange(size), np.diff(inner.indptr[start : end + 1]))
+        entries = slice(inner.indptr[start], inner.indptr[end])
+        precision = np.eye(size) * PRIOR_SD**-2
+        precision[rows, inner.indices[entries] - start] += inner.data[entries]
+        block, joint = np.linalg.inv(precision), of_order[members]
         left -= joint @ block @ joint
-        from_mean = np.eye(len(members)) - 1 / len(members)
-        strength[members], pulled[members] = from_mean @ fitted[members], from_mean @ block @ joint
-        variance[members] = np.diag(from_mean @ block @ from_mean)
+        pulled[members], means = block @ joint, block.mean(axis=1)
+        pulled[members] -= pulled[members].mean()
+        strength[members] = fitted[members] - fitted[members].mean()
+        variance[members] = np.diag(block) - 2 * means + means.mean()
     error = np.sqrt(variance + pulled**2 / left)
     return Strengths(strength, error, connected, float(_LOOSE * fitted[-1]), float(_LOOSE / np.sqrt(left)))
 
