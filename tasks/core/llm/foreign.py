@@ -33,10 +33,10 @@ _LEADING = regex.compile(
 
 
 def foreign_rows(foreign: Foreign, base: Path) -> list[JsonDict]:
-    """The rows of a foreign table that the study selects: response_id, reply, number of the repetition and, if there is
-    one, the recorded score; repeated replies about a response follow one another as their column has them. Where the
-    replies compare the answers of pairs, response_id is the subject of such a request, see `together`, and a repetition
-    has the number that its value has among all.
+    """The rows of a foreign table that the study selects: response_id, reply and, if there is one, the recorded score;
+    repeated replies about a response follow one another as their column has them. Where the replies compare the answers
+    of pairs, response_id is the subject of such a request, see `together`, and `sample` the number that the value of
+    the repetition's columns has among all.
 
     Several columns of the response's id are joined by colons, several of the reply become one JSON object. A cell
     without a value is None, and so is a reply of which a column has none. InputError for a missing column or id, a
@@ -81,8 +81,9 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[JsonDict]:
                 else json.dumps(reply, ensure_ascii=False, default=as_text)
             )
         recorded = as_number(cells[foreign.recorded], path, number, foreign.recorded) if foreign.recorded else None
-        sample = numbers.setdefault(repeated, len(numbers))
-        rows[key] = {"response_id": response_id, "reply": text, "recorded": recorded, "sample": sample}
+        rows[key] = {"response_id": response_id, "reply": text, "recorded": recorded}
+        if order:
+            rows[key]["sample"] = numbers.setdefault(repeated, len(numbers))
     if not rows:
         raise InputError("no reply is left; look at 'where'", file=path)
     return list(rows.values())

@@ -11,6 +11,7 @@ from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, RegisteredProto
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.grading.judge import prompt, protocols
 from rubricflow.tasks.grading.judge.protocol import JudgingProtocol, protocol_of
+from rubricflow.tasks.grading.judge.protocols.pairwise import ComparingProtocol
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.lock.bundles import lock
 
@@ -51,4 +52,5 @@ def test_what_is_not_registered_is_no_protocol():
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_registered_protocol_has_its_module(name):
-    assert isinstance(protocol_of(name), JudgingProtocol)
+    kind = ComparingProtocol if PROTOCOLS[name].compares else JudgingProtocol
+    assert isinstance(protocol_of(name), kind)

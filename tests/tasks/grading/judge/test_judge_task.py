@@ -78,7 +78,7 @@ def test_every_response_is_graded_once(tmp_path, scripted):
     used = scripted(right)
     run, *refs = prepared(tmp_path, bundle_of())
     judged = judge.fn(run, PLAN, tmp_path, *refs)
-    assert [ref.table for ref in judged] == ["judgments", "gradings", "attempts"]
+    assert [ref.table for ref in judged if ref] == ["judgments", "gradings", "attempts"]
     assert sorted(row["response_id"] for row in rows(run, judged.gradings)) == [
         f"i{i}-{n}" for i in (1, 2) for n in range(3)
     ]
@@ -219,7 +219,7 @@ def test_the_tables_refer_to_each_other(tmp_path, scripted):
     scripted(right)
     run, *refs = prepared(tmp_path, bundle_of())
     judged = judge.fn(run, PLAN, tmp_path, *refs)
-    for row, ref in zip((Judgments, Gradings, Attempts), judged, strict=True):
+    for row, ref in zip((Judgments, Gradings, Attempts), judged[:3], strict=True):
         keys = [tuple(record[name] for name in row.key) for record in rows(run, ref)]
         assert len(keys) == len(set(keys)) == ref.rows
         assert {record["response_id"] for record in rows(run, ref)} <= {r["response_id"] for r in rows(run, refs[1])}

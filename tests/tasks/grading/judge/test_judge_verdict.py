@@ -23,7 +23,8 @@ from rubricflow.tasks.grading.judge.rows import Rater
 
 ANSWER = "Heat is the motion of particles."
 RATER = Rater("r", "llm", Scripted([]))
-KINDS = [*PROTOCOLS, "autoscore components"]
+KINDS = [*(name for name, of in PROTOCOLS.items() if not of.compares), "autoscore components"]
+"""Judges that compare are tested in test_judge_comparing.py."""
 
 
 @cache
