@@ -61,7 +61,7 @@ def cascaded(job: Plan, data: Ingested, locked: Locked) -> tuple[CascadeTables, 
             fitted=f"calibrate-{number}",
             placement=study.run,
         )
-        made.extend([bundles, *others, *judged, *scored])
+        made.extend(references((bundles, others, judged, scored)))
         calls = {ref.path: ref for ref in references((judged, others)) if ref.table == Attempts.table}
         tables = StepTables(
             (judged.judgments,), (judged.gradings,), (*calls.values(),), (scored.predictions,), *scored[1:]

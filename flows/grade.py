@@ -179,7 +179,7 @@ def stages(job: Plan, told: set[str] | None = None) -> list[TableRef]:
         judgments=judged.judgments,
         others=others,
         preferences=data.preferences,
-        comparisons=judged.comparisons,
+        comparisons=judged.comparisons if isinstance(judged, JudgedTables) else None,
     )
     return [*references((data, locked, by_others, judged, scored, agreed))]
 
