@@ -148,9 +148,12 @@ def judge(
             _share_out(assignment, shards, placement)
     if run.shards(f"{stage}-parts"):
         run.drop(f"{stage}-parts")
-    written = JudgedTables(*(run.ref(row, stage) for row in WRITTEN))
-    compares_pairs = PROTOCOLS[plan.protocol].compares == "pairs"
-    return written._replace(comparisons=run.ref(Comparisons, stage)) if compares_pairs else written
+    return JudgedTables(*(run.ref(row, stage) for row in _written(plan)))
+
+
+def _written(plan: Judge) -> tuple[type[Row], ...]:
+    """The tables of a judge, in the order of `JudgedTables`."""
+    return (*WRITTEN, Comparisons) if PROTOCOLS[plan.protocol].compares == "pairs" else WRITTEN
 
 
 def _keeps_items_whole(plan: Judge) -> bool:
@@ -345,7 +348,8 @@ class Parts:
         run, stage = self._run, self._assignment.parts
         if run.done(self._assignment.stage, shard):  # by another command, which may have removed its parts
             return
-        tables = {row: pa.concat_tables([run.shard(row, stage, part.name) for part in parts]) for row in WRITTEN}
+        rows = _written(self._assignment.plan)
+        tables = {row: pa.concat_tables([run.shard(row, stage, part.name) for part in parts]) for row in rows}
         run.commit(self._assignment.stage, shard, tables)
 
 
@@ -365,9 +369,9 @@ def _share_out(assignment: Assignment, shards: Sequence[Shard], placement: Place
     def pieces(workers: int) -> Iterator[Piece]:
         cutting.append(Cutting(to_judge, workers, plan, placement.piece))
         for shard, at, stop in gaps:
-            # Where an item remembers what was graded of it, its responses stay together, and so their shard.
+            # Where responses of an item bear on one another, they stay together, and so their shard.
             while at < stop:
-                size = stop - at if plan.consistency_memory else min(cutting[0].next_size(stop - at), stop - at)
+                size = stop - at if _keeps_items_whole(plan) else min(cutting[0].next_size(stop - at), stop - at)
                 part = Part(shard, at, at + size)
                 yield Piece(f"{assignment.stage} {part.name}", plan.samples * size, part.name, part)
                 at += size
