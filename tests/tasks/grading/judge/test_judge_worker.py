@@ -97,6 +97,25 @@ def test_workers_write_what_one_process_writes_however_it_is_cut_and_whenever_it
     assert list(given.run.folder.rglob("*parts*")) == []
 
 
+def test_pairs_stay_with_their_question_whoever_judges_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def first(request: Request) -> Reply:
+        return Reply(text=json.dumps({"comparison": "c", "winner": "1"}))
+
+    monkeypatch.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(first)))
+    monkeypatch.setattr(door, "WHOLE_ITEMS", 4)
+    made = []
+    for name, placement in (("alone", HERE), ("shared", DASK)):
+        run = Warehouse.open(tmp_path / name).run("run")
+        texts = {item: {f"{item}-{n}": f"{item} {n}" for n in range(count)} for item, count in (("i1", 2), ("i2", 4))}
+        of = bundle(criterion("P"), name="pairwise", final_score="judged")
+        plan = Judge(protocol="pairwise", backend="replay", model="scripted")
+        CrewHere(monkeypatch, workers=2, seed=1)
+        made.append(judged(Assignment(run, plan, tmp_path, *to_judge(run, of, texts), None, "", "judge"), placement))
+        assert made[-1].comparisons is not None
+        assert made[-1].comparisons.rows == 2 * (1 + 6)
+    assert made[0] == made[1]
+
+
 def test_a_part_that_a_killed_command_left_to_a_worker_is_judged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
