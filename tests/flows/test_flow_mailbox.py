@@ -27,6 +27,9 @@ from rubricflow.tasks.core.llm import mailbox_folder, submit
 from rubricflow.tasks.core.llm.mailbox_folder import Mailbox
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
+WITHOUT_FIGURES = True
+"""What is asked and kept does not hang on them, see conftest.py."""
+
 JUDGE = {
     "protocol": "rulers",
     "repair": {"contract": 1, "semantic": 1},

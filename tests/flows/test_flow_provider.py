@@ -16,6 +16,9 @@ from rubricflow.flows import cli
 from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
+WITHOUT_FIGURES = True
+"""See conftest.py."""
+
 FINE = '{"decisions":{"P1":{"level":1,"evidence":[{"unit_id":"s1","quote":"answer"}],"rationale":"x"}}}'
 JUDGE = {
     "protocol": "rulers",

@@ -184,17 +184,17 @@ def test_a_table_of_many_shards_takes_a_handful_of_requests(
         assert sum(asked.values()) <= SHARDS + 5
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"000.json": 3}', b'{"000.json": ["x", "y"]}'])
-def test_an_old_or_broken_index_misleads_nobody(url: str, machine: Callable[[str], None], content: bytes) -> None:
+def test_an_old_or_broken_index_misleads_nobody(url: str, machine: Callable[[str], None]) -> None:
     run = opened(url)
     fill(run, *(f"{number:03d}" for number in range(SHARDS)))
     whole = ids(run)
     run.commit("ingest", "000", {Items: [item("new")]})
     machine("second")
     assert ids(opened(url)) == ["new", *whole[3:]]
-    run.warehouse.objects.put("one/_index/ingest.json", content)
-    machine("third")
-    assert ids(opened(url)) == ["new", *whole[3:]]
+    for content in (b"", b"{", b"[]", b'{"000.json": 3}', b'{"000.json": ["x", "y"]}'):
+        run.warehouse.objects.put("one/_index/ingest.json", content)
+        machine(f"after {content!r}")
+        assert ids(opened(url)) == ["new", *whole[3:]], content
 
 
 def test_503_and_slow_answers_cost_time_alone(url: str, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
