@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import resource
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,8 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Says how a process of the tests ended that crashed (-9: also for want of memory)."""
     if error:
-        print(f"\n{node.gateway.id} ended with exit code {node.gateway._io.popen.wait(10)}: {error}")
+        with suppress(AttributeError, subprocess.TimeoutExpired):  # xdist names the test all the same
+            print(f"\n{node.gateway.id} ended with exit code {node.gateway._io.popen.wait(10)}: {error}")
 
 
 @pytest.fixture(scope="module")

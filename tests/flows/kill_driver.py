@@ -36,7 +36,7 @@ from left_driver import Command, Left, left_in
 
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOUSE), str(HOUSE / "tests"), str(Path(__file__).parent)]
-from builders.plain_checks import use_plain_checks  # noqa: E402  (which imports the pipeline)
+from builders.plain_checks import measure_nothing, use_plain_checks  # noqa: E402  (which imports the pipeline)
 
 SHARD = 40
 REPLY_S = 0.002
@@ -303,7 +303,7 @@ class Trial:
     """A study, the outcome of a run of it that nobody killed, and kills."""
 
     def __init__(self, folder: Path, plain_checks: bool = False) -> None:
-        """plain_checks: for all runs that are not about a checkpoint; they take half of the time."""
+        """plain_checks: for all runs that are not about a checkpoint, and no figures: they take half of the time."""
         import great_expectations  # noqa: F401  (so that no child has to)
         from tiny_study import make_study
 
@@ -322,6 +322,8 @@ class Trial:
     def _run(self, name: str, point: Point | None, study: Path | None = None) -> None:
         if self.plain_checks and "validation" not in name:
             use_plain_checks(pytest.MonkeyPatch())
+        if self.plain_checks:
+            measure_nothing(pytest.MonkeyPatch())
         tempfile.tempdir = os.environ["TMPDIR"] = str(self._temporary(name))
         run(study or self.study, self.folder / name, self.folder / f"{name}.calls", point)
 
