@@ -286,7 +286,7 @@ def _libraries_out_of_collection() -> Iterator[None]:
 # Shards that the workers of a cluster judge.
 
 
-class Part(NamedTuple):
+class ShardPart(NamedTuple):
     """Neighbouring responses of a shard, from position `start` to before `stop` in its order."""
 
     shard: str
@@ -298,7 +298,7 @@ class Part(NamedTuple):
         return f"{self.shard}.{self.start:06d}-{self.stop:06d}"
 
     @classmethod
-    def named(cls, name: str) -> Part:
+    def named(cls, name: str) -> ShardPart:
         """The part of this name."""
         shard, _, ends = name.partition(".")
         start, _, stop = ends.partition("-")
@@ -316,26 +316,28 @@ class Parts:
         killed, the first counts."""
         self._run, self._assignment = assignment.run, assignment
         self.sizes = {shard.name: shard.responses for shard in shards if not shard.done}
-        self._of: dict[str, list[Part]] = {name: [] for name in self.sizes}
-        for part in sorted(map(Part.named, self._run.finished(assignment.parts, self._run.shards(assignment.parts)))):
+        self._of: dict[str, list[ShardPart]] = {name: [] for name in self.sizes}
+        for part in sorted(
+            map(ShardPart.named, self._run.finished(assignment.parts, self._run.shards(assignment.parts)))
+        ):
             held = self._of.get(part.shard)
             if held is not None and part.start >= (held[-1].stop if held else 0):
                 held.append(part)
         for name in self.sizes:
             self._join(name)
 
-    def gaps(self) -> list[Part]:
+    def gaps(self) -> list[ShardPart]:
         """What no part holds yet, in order."""
         found = []
         for name, parts in self._of.items():
             at = 0
-            for part in (*parts, Part(name, self.sizes[name], self.sizes[name])):
+            for part in (*parts, ShardPart(name, self.sizes[name], self.sizes[name])):
                 if part.start > at:
-                    found.append(Part(name, at, part.start))
+                    found.append(ShardPart(name, at, part.start))
                 at = part.stop
         return found
 
-    def ended(self, part: Part) -> None:
+    def ended(self, part: ShardPart) -> None:
         """A part is written; its shard, if it was the last one of it. StoreError where it is not in this warehouse."""
         require_visible(self._run, (self._assignment.parts, part.name), (self._assignment.stage, part.shard))
         self._of[part.shard] = sorted([*self._of[part.shard], part])
@@ -372,7 +374,7 @@ def _share_out(assignment: Assignment, shards: Sequence[Shard], placement: Place
             # Where responses of an item bear on one another, they stay together, and so their shard.
             while at < stop:
                 size = stop - at if _keeps_items_whole(plan) else min(cutting[0].next_size(stop - at), stop - at)
-                part = Part(shard, at, at + size)
+                part = ShardPart(shard, at, at + size)
                 yield Piece(f"{assignment.stage} {part.name}", plan.samples * size, part.name, part)
                 at += size
 
@@ -421,7 +423,7 @@ def _open_judge(assignment: Assignment) -> tuple[Assignment, ShardJudge]:
 
 def _judge_piece(opened: tuple[Assignment, ShardJudge], piece: Piece) -> PieceResult:
     assignment, shard_judge = opened
-    part: Part = piece.content
+    part: ShardPart = piece.content
     with _libraries_out_of_collection():
         inputs = assignment.run.shard(ShardInputs, assignment.inputs, part.shard)
         rows = inputs.slice(part.start, part.stop - part.start).to_pylist()
