@@ -19,7 +19,7 @@ from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.grading.judge import mend
 from rubricflow.tasks.grading.judge.mend import NOT_READ, incomplete, kind_of, mendable, next_role, unread, verdict_in
 from rubricflow.tasks.grading.judge.protocol import Answer, JudgingProtocol, Part, Question
-from rubricflow.tasks.grading.judge.schema import citing, names_of
+from rubricflow.tasks.grading.judge.schema import NO, YES, citing, names_of
 from rubricflow.tasks.grading.judge.score import round_half_up
 
 Choose = Callable[[int], int]
@@ -102,7 +102,8 @@ class ItemisedProtocol(JudgingProtocol):
 
     def _read(self, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
         """The artifact, with the levels that count in place of the stated ones, and how it was found. An item that
-        stands next to the key, and not under it, counts: models place the last of many so."""
+        stands next to the key, and not under it, counts: models place the last of many so. Prose there is none: it may
+        be what a model says of the whole, under a name that is an item's too (rationale)."""
         artifact, note, _ = verdict_in(request, reply, self.keys)
         protocol, probabilities = request.data.bundle.protocol, reply.level_probabilities or {}
         if artifact is None or not isinstance(artifact[self.key], dict):
@@ -110,7 +111,9 @@ class ItemisedProtocol(JudgingProtocol):
         entries = dict(artifact[self.key])
         for item in self.items(request.data):
             if item.id in artifact and item.id != self.key:
-                entries.setdefault(item.id, artifact[item.id])
+                apart = artifact[item.id]
+                if not isinstance(apart, str) or apart in (YES, NO):
+                    entries.setdefault(item.id, apart)
             likely = probabilities.get(item.id, ())
             if item.id in entries and len(likely) == len(item.levels) and protocol.level != "stated":
                 entries[item.id] = self.restated(entries[item.id], item, partial(level, protocol, likely))

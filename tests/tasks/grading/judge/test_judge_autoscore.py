@@ -70,6 +70,13 @@ def test_without_all_components_nothing_is_scored(case_of, grade_all, reply, rea
     assert (found.gradings[0]["score"], found.gradings[0]["unscored_reason"]) == (None, reason)
 
 
+def test_what_is_said_of_the_whole_is_no_component_of_that_name(case_of, grade_all):
+    of = bundle(criterion("A"), criterion("rationale"), ends=(0, 6), name="autoscore", final_score="judged")
+    reply = json.dumps({"components": {"A": "light"}, "rationale": "The answer names light."})
+    found = grade_all([case_of(of)], says(reply))
+    assert found.attempts[0]["violations"] == ["missing_component:rationale"]
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [("?", "unreadable_reply"), ('{"score": 7}', "off_scale"), ('{"score": "high"}', "invalid_reply")],
