@@ -70,7 +70,7 @@ def extract(
     def serves(candidate: JsonDict) -> bool:
         return keys <= candidate.keys()
 
-    return find(text, serves, itemised, response, partial(_serving, serves, keys))[:2]
+    return find(text, serves, itemised, response, partial(_serving, serves, keys), keys)[:2]
 
 
 def find(
@@ -79,6 +79,7 @@ def find(
     itemised: frozenset[str] = frozenset(),
     response: str = "",
     serving: Serving | None = None,
+    asked: frozenset[str] = frozenset(),
 ) -> Found:
     """The object that serves and how it was found, or why there is none.
 
@@ -97,7 +98,7 @@ def find(
     itemised: keys whose objects hold items that stand each for itself. Where reading breaks off inside one, its
     complete items are kept, unless quotes were left unescaped or one of the items is begun twice: then a quote may have
     passed itself off as an item. response: what the student wrote, whose objects are never the model's. serving: which
-    objects of a value that was read do, all where not given.
+    objects of a value that was read do, all where not given. asked: the names of what was asked for.
     """
     text = without_reasoning(text or "")
     if not text or text.isspace():
@@ -106,7 +107,9 @@ def find(
         found = _search(text, serves, itemised, serving or partial(_serving, serves, itemised))
     except RefusedObject as refused:
         return Found(None, str(refused))
-    if found.artifact is not None and stands_in(found.artifact, response):
+    # Members that nobody asked for make no other object of one that the response holds.
+    known = {name: value for name, value in (found.artifact or {}).items() if name in asked}
+    if (found.artifact is not None and stands_in(found.artifact, response)) or (known and stands_in(known, response)):
         return Found(None, "quoted")
     return found
 
@@ -181,7 +184,10 @@ def _search(text: str, serves: Serves, itemised: frozenset[str], serving: Servin
             reason = "truncated" if is_cut else "damaged"
             artifact = _trusted(broken, text, start, reader.notes) if is_cut or broken.named else None
             if artifact is not None:
-                remains.append(Found(artifact, _how(text, start, end, [*reader.notes, reason]), start))
+                # What follows may have been taken for a value of the one that breaks off.
+                inner = [node for node in serving(artifact) if node is not artifact]
+                how = _how(text, start, end, [*reader.notes, reason])
+                remains += [Found(node, how, start) for node in (artifact, *inner)]
             if artifact is not None and reader.swallows:
                 return Found(None, "ambiguous")
             if is_cut:

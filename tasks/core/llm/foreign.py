@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -14,7 +15,7 @@ import regex
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Reader
-from rubricflow.tasks.core.llm.extract import find, inside, said
+from rubricflow.tasks.core.llm.extract import find, inside, said, stands_in
 from rubricflow.tasks.core.llm.request import together
 from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.store.cells import as_number, as_text, missing, need, quoted, select, text_or_none
@@ -25,6 +26,7 @@ _LONGEST = 20_000
 """Characters that a pattern is tried on."""
 _FIELD = "pattern"
 _NOTHING = object()
+_PIECE = regex.compile(r"\w+")
 _NO_VALUES: Mapping[str, float] = MappingProxyType({})
 _LEADING = regex.compile(
     r"\s*(?:(?:score|points?|level|mark|grade|band)\b[\s:=#]*)*([-+]?[0-9]+(?:\.[0-9]+)?)(?![,.]?\p{N}|_|[ex][+-]?\p{N})",
@@ -144,7 +146,7 @@ def read_score(text: str, reader: Reader, response: str = "") -> float | None:
         return json_keys(text, reader.json_keys, response)
     values = {name.casefold(): value for name, value in reader.values.items()}
     for expression in (reader.pattern, *reader.otherwise):
-        if (score := pattern(said(text), expression, reader.take, values)) is not None:
+        if (score := pattern(said(text), expression, reader.take, values, response)) is not None:
             return score
     return None
 
@@ -171,7 +173,10 @@ def json_keys(text: str, keys: Sequence[str | Sequence[str]], response: str = ""
             level = inside(level)
         return []
 
-    artifact = find(text, lambda node: _places(node, alternatives) is not None, frozenset(), response, serving).artifact
+    names = frozenset(chain.from_iterable((name, name.partition(".")[0]) for names in alternatives for name in names))
+    artifact = find(
+        text, lambda node: _places(node, alternatives) is not None, frozenset(), response, serving, names
+    ).artifact
     places = _places(artifact or {}, alternatives)
     if places is None:
         return None
@@ -202,10 +207,15 @@ def _under(node: object, path: str) -> object:
 
 
 def pattern(
-    text: str, expression: str, take: Literal["first", "last"], values: Mapping[str, float] = _NO_VALUES
+    text: str,
+    expression: str,
+    take: Literal["first", "last"],
+    values: Mapping[str, float] = _NO_VALUES,
+    response: str = "",
 ) -> float | None:
     """Sum of the numbers that the groups of the first or last match begin with; None without a match, or where a group
-    holds no number. A group that took no part in the match is passed over.
+    holds no number. A group that took no part in the match is passed over, and so is a match of several words that
+    stands in the response: it may be the student's.
 
     values: lower-case words, letters or signs → the number that a group stands for which is one of them.
     Only the first 20,000 characters are searched. InputError for an expression that does not compile, has no group or
@@ -213,7 +223,11 @@ def pattern(
     """
     if compiled(expression, _FIELD).groups < 1:
         raise InputError(f"'{expression}' has no group", field=_FIELD, hint="put the number in parentheses: (\\d+)")
-    matching = matches(expression, text[:_LONGEST], _FIELD)
+    matching = [
+        match
+        for match in matches(expression, text[:_LONGEST], _FIELD)
+        if len(_PIECE.findall(match[0])) < 2 or not stands_in(match[0], response)
+    ]
     if not matching:
         return None
     match = matching[0] if take == "first" else matching[-1]

@@ -12,7 +12,8 @@ DEPTH = 64
 
 OPENING = re.compile(r"""\{\s*["'}/#]""")
 """How an object begins."""
-_INNER = re.compile(r"""\{\s*["']""")
+_INNER = re.compile(r"\{")
+_BEGUN = re.compile(r"""\{\s*["'“”„‟«‘’‚]""")
 _SPACE = re.compile(r"\s*")
 _INLINE = re.compile(r"(?://|#)[^\n]*")
 _CHUNK = {quote: re.compile(rf"[^{quote}\\]*(?:\\.[^{quote}\\]*)*", re.DOTALL) for quote in "\"'"}
@@ -172,6 +173,8 @@ class ObjectReader:
                 raise Damaged(position)  # no colon; or two strings in a row, with nothing between
             self.notes["unescaped_quotes"], is_open = None, True
             position += 1
+        if after is _AFTER_KEY and _BEGUN.search(self.text, start, position):
+            self.swallows = True  # the name broke off, and what followed was taken for its end
         if quote == "'":
             self.notes["single_quotes"] = None
         return self._unescaped(self.text[start + 1 : position], quote), position + 1

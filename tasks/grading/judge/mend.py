@@ -139,7 +139,7 @@ def verdict_in(
     """The judge's own verdict in a reply, see `tasks.core.llm.extract.find`; none, as `repeats_example`, in one that
     gives the prompt's example back. serves: where other objects than those with all keys of the request do."""
     wanted = serves or request.keys.issubset
-    found = find(reply.text, wanted, itemised, request.data.text)
+    found = find(reply.text, wanted, itemised, request.data.text, asked=request.keys)
     return Found(None, "repeats_example") if repeats_example(found.artifact, request.data.text) else found
 
 

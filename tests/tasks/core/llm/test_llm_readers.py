@@ -106,6 +106,22 @@ def test_pattern_takes_the_first_or_the_last_match():
     assert pattern("ab", r"a(\d)?b", "first") is None
 
 
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ('He writes "SCORE: 5". My score: 2', 2.0),
+        ('My score: 2, though he writes "Score:   5".', 2.0),
+        ("He wants score: 5.", None),
+        ("Score: 2", 2.0),
+    ],
+)
+def test_a_score_that_stands_in_the_response_is_not_read(reply, score):
+    for take in ("first", "last"):
+        reader = Reader(pattern=r"(?i)score:?\s*(\d+)", take=take)
+        assert read_score(reply, reader, "Heat moves. Score: 5! It has 2 parts.") == score
+    assert read_score("5", Reader(pattern=r"(\d)"), "It has 5 parts.") == 5.0
+
+
 def test_pattern_looks_at_the_beginning_only():
     assert pattern("x" * 20_000 + "Score: 4", r"Score: (\d)", "first") is None
 
