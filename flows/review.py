@@ -121,8 +121,9 @@ class Following:
     def _predictor(self) -> Predictor:
         """Opened where the first score is asked for."""
         named = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "judge"), (Bundles, "lock"))
-        refs = (self._run.ref(row, stage) for row, stage in named)
-        return Predictor.of(PredictionAssignment(self._run, self._study.calibration, *refs))
+        items, responses, gradings, bundles = (self._run.ref(row, stage) for row, stage in named)
+        plan = self._study.calibration
+        return Predictor.of(PredictionAssignment(self._run, plan, items, responses, gradings, bundles))
 
     def __call__(self, response_id: str, levels: Mapping[str, int]) -> PredictedScore | str:
         """The score of a response with these levels, by criterion, in place of the judge's."""

@@ -23,8 +23,9 @@ def show_sentences(sentences: Sequence[str]) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for sentence in sentences:
         for line in say.visible(sentence).split("\n"):
-            is_broken = width and not line.startswith(" ")
-            print(textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False) if is_broken else line)
+            if width and not line.startswith(" "):
+                line = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+            print(line)
 
 
 def show(tables: Sequence[Table]) -> None:

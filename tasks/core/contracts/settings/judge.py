@@ -322,7 +322,8 @@ class Judge(JudgingRules, Choice):
 def _usual_protocol(others: Mapping[str, Any]) -> ProtocolName:
     """What a judge is asked by where a study names nothing. A sentence encoder has no use for a scoring guide."""
     if jury := others.get("jury"):
-        return next(iter(jury.values())).protocol
+        first: Judge = next(iter(jury.values()))
+        return first.protocol
     backend = others.get("backend", "")
     return "checked_score" if backend in BACKENDS and BACKENDS[backend].reads_prose else "rulers"
 

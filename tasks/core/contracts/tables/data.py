@@ -43,7 +43,7 @@ MADE_FROM: Mapping[str, str] = {
     "file": "documents: the text is what a reader sees of them",
     **UNREAD,
 }
-RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "adjudication"]
+RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "jury", "cascade", "adjudication"]
 RATER_KINDS: Mapping[str, str] = {
     "human": "a person",
     "llm": "a language model",
