@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from rubricflow.tasks.core.contracts.tables.calibration import COST_UNITS
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
 from rubricflow.tasks.core.display.section import Drawing, Section
@@ -178,7 +179,7 @@ def section_of(
     times = 1
     while priced and times < 10**9 and max(one.cost or 0.0 for one in priced) * times < 5:
         times *= 1000
-    what = {"usd": "US dollars", "tokens": "tokens", "answers": "answers judged"}[unit]
+    what = COST_UNITS[unit].partition(",")[0]
     across = f"{what} for {'one answer' if times == 1 else f'{times:,} answers'}"
     header: tuple[str, ...] = (
         "",
