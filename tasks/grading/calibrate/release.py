@@ -229,7 +229,7 @@ def may_go(labels: LabelledRows, outcome: RiskRows, levels: Levels) -> Bools:
 
 
 def _keeps(missed: Bools, release: Release) -> bool:
-    return bool(missed.mean() <= release.risk + SLACK)
+    return bool(len(missed) and missed.mean() <= release.risk + SLACK)
 
 
 def _refused(

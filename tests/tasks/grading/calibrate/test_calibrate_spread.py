@@ -299,6 +299,15 @@ def test_a_question_that_a_constant_answers_has_no_part_in_the_promise_for_the_s
     assert {one.refused for one in none.promises} != {None}
 
 
+def test_a_question_of_which_nothing_could_go_out_asks_nothing_of_the_others_and_is_no_error():
+    item = np.repeat([0, 1], [100, 3])
+    scope = marked_by(np.concatenate([np.full(100, 2), [0, 1, 2]]), np.full(103, 2), item)
+    clipped = scope._replace(outcome=scope.outcome._replace(clipped=item == 1))
+    rules = rules_of(clipped, Release(tolerance=0, by="set"))
+    assert {one.refused for one in rules.promises} == {"asks_nothing", "question_means"}
+    assert {one.scope: one.n for one in rules.promises} == {"all": 0, "a": 100}
+
+
 def test_scores_that_are_no_better_than_a_constant_are_not_released():
     marks = np.repeat([0, 1], [56, 44])
     constant = rules_of(marked_by(marks, np.zeros(100), np.zeros(100, int), ("a",)), Release(tolerance=0, risk=0.43))
