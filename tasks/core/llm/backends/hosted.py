@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,14 @@ import httpx
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.llm.backend import Answers
 from rubricflow.tasks.core.llm.backends.completions import Completions
 from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
 from rubricflow.tasks.core.llm.backends.openai import Clock, OpenAI, Sleep, check_urls, identity
 from rubricflow.tasks.core.llm.forms import FORMS, form_of
 from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
+from rubricflow.tasks.core.llm.request import Request
 
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"}
 """Where a provider's key is, if the study does not say; a cloud's credentials are found as its own tools find them."""
@@ -31,16 +35,16 @@ _ADDRESSES = {"openai": "https://api.openai.com/v1"}
 
 
 def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) -> Hosted:
-    """A client of the provider; BackendError where there is no key, InputError for an address that is none."""
+    """A client of the provider, whose key has to be there once it is asked; InputError for an address that is none."""
     engine = engine_of(choice)
     check_urls(engine)
     defaults = Engine.model_fields
     name = KEYS.get(engine.provider, "") if engine.key == defaults["key"].default else engine.key
     key = key_of(name) if name else None
-    if name and not key:
-        raise BackendError(f"{engine.provider}: there is no key in {name}")
     url = None if engine.urls == defaults["urls"].default else engine.urls[0]
-    return Hosted(engine.model_copy(update={"key": name or "the cloud's credentials"}), key, url)
+    hosted = Hosted(engine.model_copy(update={"key": name or "the cloud's credentials"}), key, url)
+    hosted.lacks = f"{engine.provider}: there is no key in {name}" if name and not key else ""
+    return hosted
 
 
 def model_of(choice: Choice, base: Path) -> str:
@@ -52,6 +56,8 @@ class Hosted(OpenAI):
     """Backend over a provider's own interface; what goes wrong is treated as with any server."""
 
     name = "hosted"
+    lacks = ""
+    """Why nothing can be asked; replies that are stored are read without a key."""
 
     def __init__(
         self,
@@ -66,6 +72,16 @@ class Hosted(OpenAI):
         super().__init__(engine.model_copy(update={"urls": (address,)}), key, clock, sleep)
         self._form, self._url = Completions(engine, self._key, form_of(engine)), url
         self._took = True  # what current models refuse is not in a form
+
+    def answer(self, requests: Sequence[Request]) -> Answers:
+        """As of any server; BackendError where there is no key."""
+        if self.lacks:
+            raise BackendError(self.lacks)
+        return super().answer(requests)
+
+    def kept_open(self) -> AbstractContextManager[Any]:
+        """Without a key there is nothing to keep."""
+        return nullcontext() if self.lacks else super().kept_open()
 
     def _connect(self) -> Any:
         if self._engine.provider == "openai":

@@ -1,16 +1,18 @@
 """Providers' own doors, and their models at clouds: what arrives there, and that the door leaves digests alone."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from builders.loopback import Server, http
 
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.llm.ask import Checked, ask
 from rubricflow.tasks.core.llm.forms import form_of
 from rubricflow.tasks.core.llm.opening import model_of, open_backend
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
-from rubricflow.tasks.core.llm.request import Message, Request, digest
+from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest
 
 KEY = "sk-very-secret-93f1"
 REQUEST = Request(
@@ -80,9 +82,20 @@ def test_the_same_model_has_the_same_digest_at_every_door(tmp_path):
     assert len({digest(REQUEST, name) for name in names}) == 1
 
 
-def test_what_is_missing_is_said_before_anything_is_asked(tmp_path):
-    with pytest.raises(BackendError, match="anthropic: there is no key in ANTHROPIC_API_KEY"):
-        open_backend(judge("anthropic", "m", key="RUBRICFLOW_API_KEY"), tmp_path, None, {}.get)
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "gemini"])
+def test_a_key_is_missed_where_something_is_asked_and_not_where_all_is_stored(provider, tmp_path):
+    choice = judge(provider, "m", key="RUBRICFLOW_API_KEY")
+    backend = open_backend(choice, tmp_path, None, {}.get)
+    with ReplyStore(":memory:") as replies, backend.kept_open():
+        replies.put_many([(digest(REQUEST, backend.model, backend.by_subject), backend.model, Reply(text="7"))])
+        (found,) = ask([REQUEST], backend, replies, lambda request, reply: Checked(reply.text, ()))
+        assert found.value == "7"
+        other = replace(REQUEST, subject="b", messages=(Message("user", "B"),))
+        with pytest.raises(BackendError, match=f"{provider}: there is no key in {provider.upper()}_API_KEY"):
+            ask([REQUEST, other], backend, replies, lambda request, reply: Checked(reply.text, ()))
+
+
+def test_a_provider_has_to_be_named():
     with pytest.raises(ValueError, match=r"needs engine\.provider"):
         judge("compatible", "m")
 
