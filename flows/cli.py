@@ -120,7 +120,10 @@ COMMANDS = {
     ),
     "plan": Entry(
         "validate:plan_costs",
-        "Say what judging a study takes: calls, tokens, hours, parallel calls, what holds it up. No model is asked.",
+        """Say what judging a study takes: calls, tokens, hours, parallel calls, what holds it up. No model is asked.
+
+        With --error or --budget-usd: which cascade of the judges that have graded it keeps that, and how sure that is.
+        """,
     ),
     "rubric check": Entry(
         "rubric:check",

@@ -127,6 +127,8 @@ class Following:
 
     def __call__(self, response_id: str, levels: Mapping[str, int]) -> PredictedScore | str:
         """The score of a response with these levels, by criterion, in place of the judge's."""
+        if self._study.judge.escalate:  # several mappings, and under which one its levels stand is not theirs to say
+            return STATED
         of_response = ds.field("response_id") == response_id
         with self._lock:
             gradings, judgments = (

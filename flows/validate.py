@@ -65,9 +65,24 @@ def plan_costs(
     tokens_per_second: Annotated[
         float, typer.Option(min=1, help="Tokens that each works through a second, prompts and replies together.")
     ] = 2000,
+    error: Annotated[
+        float | None,
+        typer.Option(min=0.001, max=0.5, help="Propose a cascade of the judges of finished runs that errs so often."),
+    ] = None,
+    budget_usd: Annotated[
+        float | None, typer.Option("--budget-usd", min=0.0001, help="And whose judging costs no more than that.")
+    ] = None,
     limit: Limit = None,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
 ) -> None:
-    """Prints what judging takes."""
+    """Prints what judging takes or, with an error or a budget, which cascade to make; UserError if nothing tells."""
+    if error is not None or budget_usd is not None:
+        from rubricflow.flows.proposal import proposal
+
+        read_study = load_study(Path(study))
+        most = read_study.release.risk if error is None else error
+        print_rows(["what", "how much", "by what"], [*proposal(read_study, warehouse, most, budget_usd)])
+        return
     rows = []
     readings = _readings(Path(study), limit)
     for name, read in readings.items():

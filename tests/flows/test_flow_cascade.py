@@ -3,9 +3,10 @@
 import pytest
 from cascade_study import make_study
 
+from rubricflow.flows import proposal as proposing
 from rubricflow.flows.grade import grade
 from rubricflow.flows.validate import planned_calls
-from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Warehouse
@@ -112,3 +113,28 @@ def test_the_plan_says_the_most_that_each_step_may_be_asked(steps):
     study, _ = steps
     labels = [row[0] for row in planned_calls(study)]
     assert labels == ["a, step 1", "a, step 2", "all"]
+
+
+def test_a_plan_proposes_the_cascade_that_the_marked_answers_of_finished_runs_allow(tmp_path, monkeypatch):
+    study = make_study(tmp_path)
+    text = study.read_text()
+    alone = text[: text.index("  escalate:")] + text[text.index("calibration: {minimum") :]
+    for name in ("cheap", "dear"):
+        study.write_text(alone.replace("cheap.csv", f"{name}.csv").replace("name: steps", f"name: {name}"))
+        graded(study, tmp_path / "warehouse")
+
+    def costs(raters, *_):
+        return {rater: 30.0 if "dear" in rater else 1.0 for rater in raters}, "tokens"
+
+    monkeypatch.setattr(proposing, "rater_costs", costs)
+    lines = list(proposing.proposal(load_study(study), str(tmp_path / "warehouse"), 0.1, None))
+    told = {what: (how_much, by) for what, how_much, by in lines}
+    assert "cheap" in told["step 1"][0]
+    assert "dear" in told["step 2"][0]
+    wrong, out = map(int, told["wrong of what goes out"][0].split(" of "))
+    assert out > 150
+    assert wrong <= 0.1 * out
+    tokens = float(told["judging"][0].removesuffix(" tokens").replace(",", ""))
+    assert 400 < tokens < 400 * 31
+    with pytest.raises(UserError, match="price"):
+        list(proposing.proposal(load_study(study), str(tmp_path / "warehouse"), 0.1, 20.0))

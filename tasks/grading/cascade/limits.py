@@ -95,12 +95,7 @@ def least_cost(
         return None
     policies = _grid(rows)
     tried = _tried(rows, policies, costs, by_people)
-    out = np.maximum(tried.released, 1)
-    allowed = tolerated(out, tried.worth, target, 1 - confidence)
-    if rows.constant is not None:
-        allowed = np.minimum(allowed, tolerated(out, tried.worth, tried.constant / out, unlikely))
-    chance = np.asarray(poisson.cdf(allowed, tried.expected))
-    chance[(allowed < 0) | (tried.released == 0) | (tried.asking > most)] = 0.0
+    allowed, chance = _chance(rows, tried, target, confidence, unlikely, most)
     path, cost = list[int](), np.inf
     for at in np.lexsort((tried.cost, -chance)):  # the likeliest first, of those the cheapest
         if chance[at] < LEAST_CHANCE and (path or not chance[at]):
@@ -110,6 +105,17 @@ def least_cost(
             cost = tried.cost[at]
     passed = int(np.logical_and.accumulate(tried.wrong[path] <= allowed[path]).sum()) if path else 0
     return _limits(policies, tried, path[passed - 1], confidence) if passed else None
+
+
+def foreseen_cost(
+    rows: StepRisks, costs: Sequence[float], by_people: float, target: float, confidence: float, most: float = np.inf
+) -> float:
+    """What an answer costs, people included, under the cheapest limits that by the risks alone are as likely to pass as
+    not; of answers that all go to people where there are none. It looks at no label, so that the cascade for which it
+    is least may be tested as if it had been named beforehand. Arguments as in `least_cost`."""
+    tried = _tried(rows, _grid(rows), costs, by_people)
+    _, chance = _chance(rows, tried, target, confidence, UNLIKELY, most)
+    return float(np.min(tried.cost[chance >= 0.5], initial=costs[0] + by_people))
 
 
 def least_error(rows: StepRisks, costs: Sequence[float], most: float, confidence: float) -> Limits | None:
@@ -130,6 +136,19 @@ def least_error(rows: StepRisks, costs: Sequence[float], most: float, confidence
         return None
     share = tried.expected[fits] / tried.released[fits]
     return _limits(policies, tried, int(fits[np.lexsort((tried.cost[fits], share))[0]]), confidence)
+
+
+def _chance(
+    rows: StepRisks, tried: _Tried, target: float, confidence: float, unlikely: float, most: float
+) -> tuple[Ints, Floats]:
+    """Most wrong scores with which each combination of limits passes, and how likely it does by the risks, (m,)."""
+    out = np.maximum(tried.released, 1)
+    allowed = tolerated(out, tried.worth, target, 1 - confidence)
+    if rows.constant is not None:
+        allowed = np.minimum(allowed, tolerated(out, tried.worth, tried.constant / out, unlikely))
+    chance = np.asarray(poisson.cdf(allowed, tried.expected))
+    chance[(allowed < 0) | (tried.released == 0) | (tried.asking > most)] = 0.0
+    return allowed, chance
 
 
 class _Tried(NamedTuple):
