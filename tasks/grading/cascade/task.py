@@ -199,6 +199,7 @@ def step_costs(
     known, else tokens, else answers. Replies that were stored count as what they once cost; of a step that was never
     asked nothing is known, and it counts as the dearest of the others."""
     usd, tokens = list[float | None](), list[float | None]()
+    asked: list[float | None] = [float(len(plan.jurors)) for plan in plans[: len(steps)]]
     for plan, step in zip(plans, steps, strict=False):
         columns = ["response_id", "model", "prompt_tokens", "completion_tokens"]
         calls = _read(run, step.attempts, columns).to_pandas()
@@ -218,7 +219,7 @@ def step_costs(
             )
         ]
         usd.append(sum(filter(None, paid)) / answers if paid and None not in paid else None)
-    for unit, costs in (("usd", usd), ("tokens", tokens), ("answers", [1.0] * len(steps))):
+    for unit, costs in (("usd", usd), ("tokens", tokens), ("answers", asked)):
         values = [cost for cost in costs if cost is not None]
         if len(values) == len(costs):
             return [*values, *[max(values, default=0.0)] * (len(plans) - len(steps))], unit

@@ -183,8 +183,8 @@ class Judge(JudgingRules, Choice):
                 if judge.consistency_memory or judge.keep:
                     rule = "a step judges only what reaches it, so that consistency_memory and keep have no place there"
                     raise ValueError(f"{whose}: {rule}")
-        if len(set(map(Judge.model_dump_json, self.steps))) < len(self.steps):
-            raise ValueError("two steps of the cascade are one and the same judge")
+        if self.escalate and len(set(map(Judge.model_dump_json, self.jurors.values()))) < len(self.jurors):
+            raise ValueError("one and the same judge is asked at two places of the cascade; a step is of other judges")
         return self
 
     @model_validator(mode="before")
