@@ -328,6 +328,7 @@ class RolloutReward:
                 repeats = finished(repeats, open_) if repeats else None
             decisions = judgments(opened.rater, graded.judged)
             local = self._local(decisions, graded, posed)
+            lost = troubles(graded)  # a further call that fails leaves what the first ones brought
             if self.options.further_calls:
                 aggregation = self.options.aggregation
                 calls = round(self.options.further_calls * len(posed))
@@ -339,7 +340,6 @@ class RolloutReward:
                     both = averaged(local.batch, self._local(said, more, posed).batch, np.array(list(again)))
                     local = replace(local, batch=both)
                     decisions = pa.concat_tables([decisions, said])
-            lost = troubles(graded)
             failed = [lost.get(judged.case.response_id, UNKNOWN).reason in FAILURES for judged in graded.judged]
             worth = self.aggregated(local, self.options.aggregation)
             worth = replace(worth, **{name: np.where(failed, np.nan, getattr(worth, name)) for name in _PAID})

@@ -390,12 +390,13 @@ def test_an_empty_rollout_takes_no_further_call_from_the_others() -> None:
     assert len(judge.asked) == 3
 
 
-def test_a_second_reply_that_fails_leaves_the_first() -> None:
+@pytest.mark.parametrize("error", ["refused: no", "deadline: no answer in time", "outage: nobody is there"])
+def test_a_second_reply_that_fails_leaves_the_first(error: str) -> None:
     asked: list[Question] = []
 
     def failing(questions: Sequence[Question]) -> list[Reply]:
         asked.extend(questions)
-        return [Reply(error="refused: no")] if len(asked) > 2 else [unsure(question) for question in questions]
+        return [Reply(error=error)] if len(asked) > 2 else [unsure(question) for question in questions]
 
     def unsure(question: Question) -> Reply:
         names = [criterion.id for criterion in question.criteria]
