@@ -107,8 +107,8 @@ def compile_graph(
     """The arrays of a bundle and its graph.
 
     learned: (parent, child) → retention factor in place of the relation's, before η; in [0, 1].
-    ContractError where the graph is not that of the bundle's criteria, every weight is 0, or a learned factor lies
-    outside [0, 1] or belongs to no edge.
+    ContractError where the graph is not that of the bundle's criteria, every weight is 0, one is beyond all bounds
+    next to the others, or a learned factor lies outside [0, 1] or belongs to no edge.
     """
     top_level = bundle.whole
     criteria = tuple(criterion.id for criterion in top_level)
@@ -136,7 +136,7 @@ def compile_graph(
     reachable = None
     if excluding(top_level):
         reachable = together([criterion for criterion in top_level if criterion.weight > 0]) or together(top_level)
-    return CompiledGraph(
+    compiled = CompiledGraph(
         rubric_id=rubric_id,
         graph_id=graph.graph_id,
         criteria=criteria,
@@ -148,6 +148,11 @@ def compile_graph(
         retention=np.array([edges[pair][1] for pair in ends], dtype=float) ** eta,
         reachable=reachable,
     )
+    with np.errstate(over="ignore"):
+        spread = np.square(weights / compiled.mass).sum()
+    if not np.isfinite(spread):
+        raise ContractError(f"rubric '{rubric_id}': its weights lie too far apart: no reward could be told")
+    return compiled
 
 
 def topological(criteria: int, edges: Iterable[tuple[int, int]]) -> tuple[Shorts, list[tuple[int, int]]]:

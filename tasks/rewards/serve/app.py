@@ -96,7 +96,7 @@ class RewardEndpoints:
         if not math.isfinite(unscored):
             rule = "OpenRLHF knows no missing reward: the address has to say what a rollout without one becomes"
             raise InputError(rule, field="unscored", hint="/openrlhf?unscored=0")
-        sent = parsed(await body_of(request, MOST_BYTES), RemoteRewardRequest)
+        sent = await asyncio.to_thread(parsed, await body_of(request, MOST_BYTES), RemoteRewardRequest)
         texts = map(_completion, sent.query, sent.prompts)
         rollouts = [SentRollout(item_id=label, completion=text) for label, text in zip(sent.labels, texts, strict=True)]
         answers = await self._answers(RewardRequest(rollouts=tuple(rollouts)), begin)
@@ -117,7 +117,7 @@ class RewardEndpoints:
 
     async def held_out(self, request: Request) -> Response:
         """Takes an evaluation of the policy on held-out items, and says whether the alarm of reward hacking rings."""
-        sent = parsed(await body_of(request, MOST_BYTES), HeldOutRequest)
+        sent = await asyncio.to_thread(parsed, await body_of(request, MOST_BYTES), HeldOutRequest)
         await asyncio.to_thread(self._service.record_quality, sent.step, sent.quality)
         return JSONResponse(self._training.evaluated(sent.step, sent.quality))
 

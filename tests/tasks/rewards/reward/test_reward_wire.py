@@ -96,6 +96,8 @@ def test_sub_points_stand_under_their_whole():
         ([0, 0], graph(2, []), {}, "rubric 'r': its weights are all 0"),
         ([math.nan, 1], graph(2, []), {}, "rubric 'r': its weights"),
         ([1e308, 1e308], graph(2, []), {}, "rubric 'r': its weights"),
+        ([1e-300, -1e300], graph(2, []), {}, "rubric 'r': its weights lie too far apart"),
+        ([1, -1e308], graph(2, []), {}, "rubric 'r': its weights lie too far apart"),
         ([1, 1], graph(2, []), {"learned": {("c0", "c1"): 0.5}}, "c0 → c1, which is no edge"),
         ([1, 1], graph(2, [(0, 1)]), {"learned": {("c0", "c1"): 1.5}}, "c0 → c1 is 1.5, not in"),
         ([1, 1], graph(2, [(0, 1)]), {"learned": {("c0", "c1"): math.nan}}, "c0 → c1 is nan, not in"),
