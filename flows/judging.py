@@ -57,7 +57,7 @@ def judged_by(
 
 def bundles_for(job: Plan, judge: Judge, data: Ingested, locked: Locked) -> TableRef:
     """The run's rubrics as one of several judges is asked, checked; those who are asked alike share them."""
-    kind = f"{judge.as_protocol().model_dump_json()} {judge.echo} {judge.evidence}"
+    kind = f"{judge.as_protocol().model_dump_json()} {judge.lead.echo} {judge.lead.evidence}"
     return staged(
         job.run,
         lock_for_juror,

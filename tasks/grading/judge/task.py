@@ -93,7 +93,7 @@ class Assignment:
     @property
     def inputs(self) -> str:
         """Under which name the inputs of shards are written: of these responses, cut in one of two ways."""
-        return f"cut-{'items-' if _keeps_items_whole(self.plan) else ''}{self.responses.digest[:12]}"
+        return f"cut-{'items-' if self.plan.judges_whole_items else ''}{self.responses.digest[:12]}"
 
     @property
     def parts(self) -> str:
@@ -134,7 +134,7 @@ def judge(
     if not responses.rows:
         hint = "the sources give items alone; name those of the responses beside them"
         raise InputError("there are no responses to judge", field="data.sources", hint=hint)
-    sizes = shard_sizes(counted(run, responses, "item_id"), whole_items=_keeps_items_whole(plan))
+    sizes = shard_sizes(counted(run, responses, "item_id"), whole_items=plan.judges_whole_items)
     finished = run.finished(stage, sizes)
     shards = [Shard(name, count, name in finished) for name, count in sizes.items()]
     if not all(shard.done for shard in shards):
@@ -154,11 +154,6 @@ def judge(
 def _written(plan: Judge) -> tuple[type[Row], ...]:
     """The tables of a judge, in the order of `JudgedTables`."""
     return (*WRITTEN, Comparisons) if PROTOCOLS[plan.protocol].compares == "pairs" else WRITTEN
-
-
-def _keeps_items_whole(plan: Judge) -> bool:
-    """Whether an item's responses bear on one another."""
-    return bool(plan.consistency_memory or PROTOCOLS[plan.protocol].compares)
 
 
 def shard_sizes(counts: Mapping[str, int], whole_items: bool = False) -> dict[str, int]:
@@ -373,7 +368,7 @@ def _share_out(assignment: Assignment, shards: Sequence[Shard], placement: Place
         for shard, at, stop in gaps:
             # Where responses of an item bear on one another, they stay together, and so their shard.
             while at < stop:
-                size = stop - at if _keeps_items_whole(plan) else min(cutting[0].next_size(stop - at), stop - at)
+                size = stop - at if plan.judges_whole_items else min(cutting[0].next_size(stop - at), stop - at)
                 part = ShardPart(shard, at, at + size)
                 yield Piece(f"{assignment.stage} {part.name}", plan.samples * size, part.name, part)
                 at += size

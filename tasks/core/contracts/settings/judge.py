@@ -183,6 +183,11 @@ class Judge(JudgingRules, Choice):
                 if judge.consistency_memory or judge.keep:
                     rule = "a step judges only what reaches it, so that consistency_memory and keep have no place there"
                     raise ValueError(f"{whose}: {rule}")
+                if number > 1 and PROTOCOLS[judge.protocol].compares:
+                    rule = (
+                        "scores by comparison are worth the same among the same answers alone, and few reach this step"
+                    )
+                    raise ValueError(f"{whose}: {rule}")
         if self.escalate and len(set(map(Judge.model_dump_json, self.jurors.values()))) < len(self.jurors):
             raise ValueError("one and the same judge is asked at two places of the cascade; a step is of other judges")
         return self
@@ -208,11 +213,17 @@ class Judge(JudgingRules, Choice):
         for name, juror in self.jury.items():
             if juror.jury:
                 raise ValueError(f"juror '{name}' is a jury itself; name its jurors here")
-            if bool(juror.consistency_memory) != bool(self.lead.consistency_memory):
-                raise ValueError("consistency_memory: of every juror or of none; with it whole questions are judged")
+            if juror.judges_whole_items != self.lead.judges_whole_items:
+                rule = "consistency_memory and protocols that compare answers judge whole questions"
+                raise ValueError(f"{rule}: let every juror do so, or none")
         if len(set(map(Judge.model_dump_json, self.jury.values()))) < len(self.jury):
             raise ValueError("two jurors with the same settings are one and would agree with themselves")
         return self
+
+    @property
+    def judges_whole_items(self) -> bool:
+        """Whether an item's responses bear on one another."""
+        return bool(self.consistency_memory or PROTOCOLS[self.protocol].compares)
 
     def _usual(self, name: str) -> Any:
         """What a setting is where nobody says it."""
