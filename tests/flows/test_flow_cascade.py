@@ -1,5 +1,6 @@
 """A cascade from the study to what goes out: each step is asked about what reaches it, and one rater comes of it."""
 
+import pyarrow as pa
 import pytest
 from cascade_study import make_study
 
@@ -7,9 +8,11 @@ from rubricflow.flows import proposal as proposing
 from rubricflow.flows.grade import grade
 from rubricflow.flows.validate import planned_calls
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
+from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.cascade import task as asking
 
 
 def graded(study, warehouse):
@@ -101,12 +104,35 @@ def test_what_a_study_may_not_say(tmp_path):
     study.write_text(one)
     with pytest.raises(InputError, match="one and the same"):
         load_study(study)
+    judge = {"backend": "hosted", "protocol": "dhs", "engine": {"model": "m", "provider": "openai"}}
+    pairs = judge | {"protocol": "pairwise"}
+    assert Judge.model_validate({**pairs, "escalate": [judge]}).steps[0].judges_whole_items
+    with pytest.raises(ValueError, match=r"step 2 of the cascade.*comparison"):
+        Judge.model_validate({**judge, "escalate": [pairs]})
+    with pytest.raises(ValueError, match="every juror do so, or none"):
+        Judge.model_validate({"jury": {"a": judge, "b": pairs}})
     retention = "{weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0}"
     study.write_text(
         text.replace("calibration: {minimum", f"reward: {{retention: {retention}}}\ncalibration: {{minimum")
     )
     with pytest.raises(InputError, match="cascade"):
         load_study(study)
+
+
+def test_calls_without_a_reply_do_not_make_the_costs_of_all_others_unknown(monkeypatch):
+    step = Judge.model_validate(
+        {"backend": "hosted", "protocol": "dhs", "engine": {"model": "m", "provider": "openai"}}
+    )
+    calls = pa.Table.from_pylist(
+        [
+            {"response_id": "a", "model": "m", "prompt_tokens": 900, "completion_tokens": 100, "error": None},
+            {"response_id": "b", "model": "m", "error": "deadline: nothing came"},
+            {"response_id": "b", "model": "m", "prompt_tokens": 900, "completion_tokens": 300, "error": None},
+        ]
+    )
+    monkeypatch.setattr(asking, "_read", lambda run, table, columns: table.select(columns))
+    tables = asking.StepTables((), calls.select(["response_id"]), calls, (), None, None)
+    assert asking.step_costs(None, [step], [tables], {}) == ([1100.0], "tokens")
 
 
 def test_the_plan_says_the_most_that_each_step_may_be_asked(steps):

@@ -31,7 +31,7 @@ QUERIES = {
         SELECT rater_id, count(DISTINCT response_id) AS answers, sum(usd) AS usd,
             count(*) FILTER (usd IS NULL) AS unpriced,
             sum(prompt_tokens + completion_tokens)::DOUBLE AS tokens,
-            count(*) FILTER (prompt_tokens IS NULL OR completion_tokens IS NULL) AS uncounted
+            count(*) FILTER (prompt_tokens + completion_tokens IS NULL AND usd IS DISTINCT FROM 0) AS uncounted
         FROM costs GROUP BY ALL ORDER BY ALL""",
     "cascade_limits": "SELECT * FROM cascade_limits ORDER BY scope, step",
     "lines": """

@@ -124,6 +124,8 @@ def scope_limits(
             note = (
                 f"too few marked answers to promise anything: {say.count(fewest)} needed, {say.count(n)} here"
                 if n < fewest
+                else f"the first step alone costs {costs[0]:.3g} for an answer, more than cost_limit, {most:g}"
+                if costs[0] > most
                 else f"the {say.count(n)} marked answers do not show, even for the surest scores of any step, "
                 f"that at most {say.rate(release.risk)} are wrong"
             )

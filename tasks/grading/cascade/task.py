@@ -196,13 +196,14 @@ def step_costs(
     run: Run, plans: Sequence[Judge], steps: Sequence[StepTables], prices: Mapping[str, Price]
 ) -> tuple[list[float], str]:
     """What judging an answer costs in the mean at each step, and in what: US dollars where the price of every model is
-    known, else tokens, else answers. Replies that were stored count as what they once cost; of a step that was never
-    asked nothing is known, and it counts as the dearest of the others."""
+    known, else tokens, else answers. Replies that were stored count as what they once cost, calls without a reply
+    nothing; of a step that was never asked nothing is known, and it counts as the dearest of the others."""
     usd, tokens = list[float | None](), list[float | None]()
     asked: list[float | None] = [float(len(plan.jurors)) for plan in plans[: len(steps)]]
     for plan, step in zip(plans, steps, strict=False):
-        columns = ["response_id", "model", "prompt_tokens", "completion_tokens"]
+        columns = ["response_id", "model", "prompt_tokens", "completion_tokens", "error"]
         calls = _read(run, step.attempts, columns).to_pandas()
+        calls = calls[calls["error"].isna()]
         answers = len(pc.unique(_read(run, step.gradings, ["response_id"])["response_id"]))
         free = all(BACKENDS[judge.backend].rater_kind in ("encoder", "trained") for judge in plan.jurors.values())
         if free or not answers:
