@@ -89,5 +89,5 @@ def win_shares(strength: Floats) -> Floats:
     count = len(strength)
     if count < 2:
         return np.full(count, 0.5)
-    chances = expit(strength[:, None] - strength[None, :])
-    return np.asarray((chances.sum(axis=1) - 0.5) / (count - 1))
+    beaten = np.array([expit(one - strength).sum() for one in strength])  # all pairs at once may not be held
+    return np.asarray((beaten - 0.5) / (count - 1))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 from scipy.stats import poisson
 
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
@@ -24,6 +25,8 @@ from rubricflow.tasks.core.stats.promise import (
 
 POLICIES = 4_000
 """About as many combinations of limits are looked at."""
+_CELLS = 20_000_000
+"""Combinations times answers that are held at a time."""
 NEVER = -1.0
 """The limit of a step at which nothing stops, and which therefore is not asked; the first one always is."""
 CHEAPER = 0.1
@@ -181,6 +184,10 @@ def _grid(rows: StepRisks) -> Floats:
 
 def _tried(rows: StepRisks, policies: Floats, costs: Sequence[float], by_people: float) -> _Tried:
     n, steps = rows.risk.shape
+    if len(policies) > (size := max(1, _CELLS // n)):
+        blocks = [policies[at : at + size] for at in range(0, len(policies), size)]
+        parts = [_tried(rows, block, costs, by_people) for block in blocks]
+        return _Tried(*map(np.concatenate, zip(*parts, strict=True)))
     left = np.ones((len(policies), n), dtype=np.bool_)
     wrong, expected, constant, asking = np.zeros((4, len(policies)))
     missed = np.zeros(n) if rows.constant is None else rows.constant
@@ -197,7 +204,7 @@ def _tried(rows: StepRisks, policies: Floats, costs: Sequence[float], by_people:
     _, codes = np.unique(rows.cluster, return_inverse=True)
     squares = released
     if codes.max() + 1 < n:
-        by_cluster = (~left).astype(np.float32) @ np.eye(codes.max() + 1, dtype=np.float32)[codes]
+        by_cluster = (~left).astype(np.float32) @ csr_array((np.ones(n, np.float32), (np.arange(n), codes)))
         squares = (by_cluster**2).sum(axis=1).astype(np.int64)
     # As alike as the most alike step: what stops is a mixture of all.
     alike = max(likeness(bad, rows.cluster) for bad in rows.wrong.T)

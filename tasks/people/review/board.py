@@ -199,8 +199,8 @@ class Board:
 
     @cached_property
     def alike(self) -> dict[str, tuple[QueuedCase, ...]]:
-        """Response → the others that are one decision with it: the same words to the same question or, on one scale,
-        nothing at all. What could not be read has no score, and is no empty answer."""
+        """Response → those that are one decision with it, itself among them: the same words to the same question or, on
+        one scale, nothing at all. What could not be read has no score, and is no empty answer."""
         groups = defaultdict[tuple[str, ...], list[QueuedCase]](list)
         for case in self.cases:
             predicted, words = self.predictions.get(case.response_id), case.text.strip()
@@ -208,11 +208,7 @@ class Board:
             if case.subject_kind == "score" and not case.marked and is_read:
                 scale = score_texts(self.scales[case.rubric_id])
                 groups[(case.item_id, words) if words else ("", *scale)].append(case)
-        return {
-            case.response_id: tuple(other for other in group if other is not case)
-            for group in groups.values()
-            for case in group
-        }
+        return {case.response_id: alike for alike in map(tuple, groups.values()) for case in alike}
 
     def shares(self, case: QueuedCase) -> list[float] | None:
         """s̃ in the order of the grader's concepts; None where there is no grader or no estimate."""

@@ -201,7 +201,7 @@ class Reviews:
         """The cases that a submission of this one decides, too: those that say the same, and of which nobody has said
         anything yet."""
         others = self.board.alike.get(case.response_id, ())
-        return [other for other in others if not self.state(other).reviewers]
+        return [other for other in others if other is not case and not self.state(other).reviewers]
 
     def copies(self, case: QueuedCase, submission: Act) -> list[Act]:
         """A reviewer's votes and note on a case, submitted, for the cases that are alike; levels only of the same
@@ -224,7 +224,7 @@ class Reviews:
         """Where an undo takes a submission back: the same for what was submitted with it and still stands."""
         undos = list[Act]()
         for other in self.board.alike.get(case.response_id, ()):
-            for act in self.live(other.response_id):
+            for act in self.live(other.response_id) if other is not case else ():
                 if act.act_id == copy_id(str(undo.undoes), other, act):
                     name = copy_id(undo.act_id, other, act)
                     undos.append(replace(undo, act_id=name, response_id=other.response_id, undoes=act.act_id))

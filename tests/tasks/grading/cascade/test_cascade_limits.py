@@ -3,14 +3,18 @@
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import binomtest, norm
 
+from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.promise import promise
+from rubricflow.tasks.grading.cascade import limits
 from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, least_cost, least_error, stopping
+from rubricflow.tasks.grading.cascade.scopes import scope_limits
 
 COSTS, PEOPLE = (1.0, 10.0), 200.0
 
@@ -154,3 +158,23 @@ def test_the_promise_of_the_whole_cascade_holds(easiness, noise):
         broken += new.wrong[out, place[out]].mean() > 0.1
     assert made_any >= 15
     assert broken <= 12
+
+
+@pytest.mark.parametrize("clusters", [None, 40])
+def test_limits_are_the_same_however_few_combinations_are_held_at_a_time(monkeypatch, clusters):
+    rows = drawn(np.random.default_rng(3), 400, clusters=clusters)
+    whole = least_cost(rows, COSTS, PEOPLE, 0.1, 0.9)
+    monkeypatch.setattr(limits, "_CELLS", 400 * 7)
+    assert whole == least_cost(rows, COSTS, PEOPLE, 0.1, 0.9) is not None
+
+
+def test_where_the_first_step_alone_costs_too_much_the_note_says_so():
+    rows = drawn(np.random.default_rng(3), 400)
+    told = {"item_id": "q", "human": 0.0, "lowest": 0.0, "highest": 1.0, "step": 1.0, "refused": None}
+    risks = pd.DataFrame({"response_id": np.arange(400).astype(str), "cluster": rows.cluster, "open": True, **told})
+    risks = risks.assign(risk=rows.risk[:, 0], wrong=rows.wrong[:, 0], score=rows.wrong[:, 0].astype(float))
+    release = Release(risk=0.1, confidence=0.9)
+    (found,) = scope_limits([risks], ["q"], [0.5], release, 0.002)
+    assert found.made is None
+    assert "0.5" in found.note
+    assert "0.002" in found.note

@@ -63,6 +63,12 @@ def test_a_submission_decides_what_says_the_same_and_its_undo_takes_all_back(tmp
         assert (again["asked"][0]["mine"], again["notes"]) == (None, [])
 
 
+def test_those_that_are_alike_are_held_once_however_many_they_are() -> None:
+    alike = board().alike
+    assert alike["a"] is alike["b"]
+    assert [case.response_id for case in alike["empty"]] == ["empty", "blank"]
+
+
 def test_empty_answers_of_all_questions_are_one_decision_but_what_could_not_be_read_waits(tmp_path: Path) -> None:
     with Ledger(tmp_path / "votes.sqlite") as ledger:
         service = ReviewService(board(), ledger)
