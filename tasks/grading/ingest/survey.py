@@ -152,8 +152,8 @@ class _Surveyor:
     sides: dict[str, str] = field(default_factory=dict)
     """Author or item → the split that the source gives it."""
     decimals: Decimals = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    """Response of a pair → its words."""
+    texts: dict[str, int] = field(default_factory=dict)
+    """Response of a pair → the hash of its words, which all together may not be held."""
     said: dict[tuple[str, ...], set[int]] = field(default_factory=lambda: defaultdict(set))
     """(Rater) or (rater, criterion) → the places of the responses that were scored or marked."""
 
@@ -258,10 +258,10 @@ class _Surveyor:
         some, repeated, in_chunk = pairs(source, frame, self.faults.add), [], set[str]()
         answered = zip(*(some.answers[name] for name in ("response_id", "text")), some.answers.index, strict=True)
         for response_id, text, row in answered:
-            known = self.texts.setdefault(response_id, text)
+            known = self.texts.setdefault(response_id, hash(text))
             repeated.append(response_id in self.surveyed.places or response_id in in_chunk)
             in_chunk.add(response_id)
-            if known != text:
+            if known != hash(text):
                 rule = f"response '{response_id}' is given twice with different words"
                 hint = "name a column of the pair's own id (pair_id), or of the answers' (response_a, response_b)"
                 self._refuse(source, row + 1, name_of(source.pairs["text_a"]), rule, hint)
@@ -272,8 +272,8 @@ class _Surveyor:
                 self._refuse(source, row, name_of(source.pairs["text_b"]), f"response '{one}' is paired with itself")
             elif (
                 winner
-                and one in self.surveyed.places
-                and self._is_repeated(self.surveyed.places[one], "pair", rater_id, other)
+                and min(one, other) in self.surveyed.places
+                and self._is_repeated(self.surveyed.places[min(one, other)], "pair", rater_id, max(one, other))
             ):
                 rule = f"rater '{rater_id}' prefers one of '{one}' and '{other}' twice"
                 self._refuse(source, row, name_of(source.pairs["winner"]), rule)

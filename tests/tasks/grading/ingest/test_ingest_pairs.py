@@ -70,6 +70,11 @@ def test_a_pair_that_lost_an_answer_to_the_limit_is_left_out(tmp_path: Path) -> 
         ([*ROWS, "q1,Why?,Light.,Dark.,A>B"], {}, r"row 5.*'q1:a' is given twice with different words.*pair_id"),
         ([*ROWS, "q1,Why?,Heat.,Cold.,B>A"], {}, r"row 5.*'preferences' prefers one of 'q1:a' and 'q1:b' twice"),
         (
+            ["q1,Why?,Heat.,Cold.,A>B", "q1,Why?,Cold.,Heat.,A>B"],
+            {"pairs": SOURCE["pairs"] | {"response_a": "one", "response_b": "other"}},
+            r"row 2.*'preferences' prefers one of 'Cold.' and 'Heat.' twice",
+        ),
+        (
             ["q1,Why?,Heat.,Heat.,A>B"],
             {"pairs": SOURCE["pairs"] | {"response_a": "one", "response_b": "other"}},
             r"row 1.*'Heat.' is paired with itself",
