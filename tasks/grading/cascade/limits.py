@@ -50,7 +50,7 @@ class StepRisks(NamedTuple):
     constant: Floats | None = None
 
 
-class Limits(NamedTuple):
+class ChosenLimits(NamedTuple):
     """What a cascade lets out, and at what cost.
 
     limits: largest risk that stops at each step, NEVER where none does; released, wrong, worth, upper: as in `Promise`,
@@ -80,7 +80,7 @@ def least_cost(
     confidence: float,
     unlikely: float = UNLIKELY,
     most: float = np.inf,
-) -> Limits | None:
+) -> ChosenLimits | None:
     """The limits of least cost among those by which at most the target share of what goes out is wrong, at the given
     confidence; None where no limits are shown to keep that.
 
@@ -121,7 +121,7 @@ def foreseen_cost(
     return float(np.min(tried.cost[chance >= 0.5], initial=costs[0] + by_people))
 
 
-def least_error(rows: StepRisks, costs: Sequence[float], most: float, confidence: float) -> Limits | None:
+def least_error(rows: StepRisks, costs: Sequence[float], most: float, confidence: float) -> ChosenLimits | None:
     """The limits of least expected error among those whose steps cost an answer at most that in the mean, where every
     answer that its last step may let out goes out; None where the first step alone costs more.
 
@@ -219,8 +219,8 @@ def _tried(rows: StepRisks, policies: Floats, costs: Sequence[float], by_people:
     )
 
 
-def _limits(policies: Floats, tried: _Tried, at: int, confidence: float) -> Limits:
+def _limits(policies: Floats, tried: _Tried, at: int, confidence: float) -> ChosenLimits:
     released, wrong, worth = int(tried.released[at]), int(tried.wrong[at]), float(tried.worth[at])
     upper = upper_bound(wrong * worth / released, worth, confidence)
     limits = tuple(policies[at].tolist())
-    return Limits(limits, released, wrong, worth, upper, float(tried.asking[at]), float(tried.cost[at]))
+    return ChosenLimits(limits, released, wrong, worth, upper, float(tried.asking[at]), float(tried.cost[at]))

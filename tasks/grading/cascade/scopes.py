@@ -13,7 +13,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.promise import UNLIKELY, fewest_without_error, missed_by_constant
-from rubricflow.tasks.grading.cascade.limits import NEVER, Limits, StepRisks, least_cost, stopping
+from rubricflow.tasks.grading.cascade.limits import NEVER, ChosenLimits, StepRisks, least_cost, stopping
 
 ALL = "all"
 PEOPLE = 20.0
@@ -90,7 +90,7 @@ class ScopeLimits(NamedTuple):
 
     scope: str
     labels: CascadeLabels | None
-    made: Limits | None
+    made: ChosenLimits | None
     refused: str | None
     note: str | None
 
