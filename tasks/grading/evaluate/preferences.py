@@ -41,11 +41,12 @@ def preference_figures(
     left out. gradings: response_id, sample, score, strength (NaN but for pairwise judges) and length of the machine.
     comparisons: rows of the table, none but for pairwise judges. type_of: item -> its type.
 
-    A verdict is the sign of a margin, of strengths where there are any and else of scores; one without a sign is right
+    A verdict is the sign of a margin, of strengths where both answers have one and else of scores; one without a sign is right
     by half. Of several samples the mean margin counts (`pair_accuracy`), and besides the rule that is chosen inside
     folds of items (`pair_chosen`), whose confidence gives the slice 'coverage'; of one sample the margin does.
     Intervals are over items.
     """
+    preferences = _one_way_round(preferences)
     pairs = _people(preferences)
     if pairs.empty:
         return
@@ -119,35 +120,40 @@ def _record(name: str, value: Stat, n: int, on: Setting, part: tuple[str, str] =
     return record(whole, name, value, n, stage="raw", raters=(PREFERENCES, on.machine), **more)
 
 
-def _people(preferences: pd.DataFrame) -> pd.DataFrame:
-    """One row per pair that more people prefer one way than the other: item_id, response_a and response_b, the smaller
-    id first, and `preferred`, 1 for a and -1 for b."""
+def _one_way_round(preferences: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the smaller id first, and `vote`, 1 for a, -1 for b and 0 for a tie."""
     rows = preferences.assign(vote=preferences["winner"].map(_SIGN))
     swapped = rows["response_a"] > rows["response_b"]
     rows.loc[swapped, _PAIR] = rows.loc[swapped, _PAIR[::-1]].to_numpy()
     rows.loc[swapped, "vote"] *= -1
-    votes = rows.groupby(["item_id", *_PAIR], as_index=False)["vote"].sum()
+    return rows
+
+
+def _people(preferences: pd.DataFrame) -> pd.DataFrame:
+    """One row per pair that more people prefer one way than the other: item_id, response_a and response_b, and
+    `preferred`, 1 for a and -1 for b."""
+    votes = preferences.groupby(["item_id", *_PAIR], as_index=False)["vote"].sum()
     decided: pd.DataFrame = votes[votes["vote"] != 0].reset_index(drop=True)
     return decided.assign(preferred=np.sign(decided["vote"].to_numpy()))
 
 
 def _margins(pairs: pd.DataFrame, gradings: pd.DataFrame) -> tuple[Floats, Floats]:
     """(pairs, samples) margins of a over b, NaN where there is none; (pairs,) how much longer a is."""
-    worth = gradings["strength"].where(gradings["strength"].notna(), gradings["score"])
-    table = gradings.assign(worth=worth).pivot_table(
-        index="response_id", columns="sample", values="worth", dropna=False
-    )
+    found = []
+    for name in ("strength", "score"):  # an empty answer has a score, and was compared with none
+        table = gradings.pivot_table(index="response_id", columns="sample", values=name, dropna=False)
+        a, b = (table.reindex(pairs[side]).to_numpy(float) for side in _PAIR)
+        # Differences of computed numbers that mean the same may differ in their last digits.
+        found.append(np.round(a - b, 9))
     length = gradings.groupby("response_id")["length"].first()
-    sides = [table.reindex(pairs[name]).to_numpy(float) for name in _PAIR]
     longer = [length.reindex(pairs[name]).to_numpy(float) for name in _PAIR]
-    # Differences of computed numbers that mean the same may differ in their last digits.
-    return np.round(sides[0] - sides[1], 9), np.nan_to_num(longer[0] - longer[1])
+    return np.where(np.isnan(found[0]), found[1], found[0]), np.nan_to_num(longer[0] - longer[1])
 
 
 def _people_agree(preferences: pd.DataFrame, on: Setting) -> Iterator[Record]:
     """How often two people say the same of a pair; nothing where no pair has two."""
     same, codes = list[float](), list[str]()
-    for (item, *_), votes in preferences.groupby(["item_id", *_PAIR])["winner"]:
+    for (item, *_), votes in preferences.groupby(["item_id", *_PAIR])["vote"]:
         both = [float(one == other) for one, other in combinations(votes, 2)]
         same += both
         codes += [str(item)] * len(both)

@@ -72,6 +72,17 @@ def test_the_majority_counts_and_people_are_compared_with_each_other() -> None:
     assert found["pair_people", "all"]["value"] == pytest.approx(1 / 4)  # of three pairs of people one, of one none
 
 
+def test_an_empty_answer_is_held_by_its_score_against_one_that_lost_to_others() -> None:
+    gradings = pd.concat([scored({"x": -2.0}, strength=True), scored({"y": 0.0})])
+    assert figures(preferring(("1", "x", "y", "a")), gradings)["pair_accuracy", "all"]["value"] == 1.0
+
+
+def test_people_who_saw_a_pair_the_other_way_round_are_compared_too() -> None:
+    votes = pd.concat([preferring(("1", "x", "y", "a")), preferring(("1", "y", "x", "b"), rater="q")])
+    found = figures(votes, scored({"x": 2, "y": 1}))["pair_people", "all"]
+    assert (found["value"], found["n"]) == (1.0, 1)
+
+
 def compared(*rows: tuple[str, str, str, str, str, int]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["item_id", "response_a", "response_b", "shown_first", "winner", "sample"])
 
