@@ -41,9 +41,9 @@ def preference_figures(
     left out. gradings: response_id, sample, score, strength (NaN but for pairwise judges) and length of the machine.
     comparisons: rows of the table, none but for pairwise judges. type_of: item -> its type.
 
-    A verdict is the sign of a margin, of strengths where both answers have one and else of scores; one without a sign is right
-    by half. Of several samples the mean margin counts (`pair_accuracy`), and besides the rule that is chosen inside
-    folds of items (`pair_chosen`), whose confidence gives the slice 'coverage'; of one sample the margin does.
+    A verdict is the sign of a margin, of strengths where both answers have one and else of scores; one without a sign
+    is right by half. Of several samples the mean margin counts (`pair_accuracy`), and besides the rule that is chosen
+    inside folds of items (`pair_chosen`), whose confidence gives the slice 'coverage'; of one sample the margin does.
     Intervals are over items.
     """
     preferences = _one_way_round(preferences)
