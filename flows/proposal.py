@@ -177,6 +177,8 @@ def _judged(runs: Sequence[Run], own: Run, tolerance: float) -> tuple[list[Judge
 
 def _of_jurors(run: Run) -> Iterator[pd.DataFrame]:
     """The risks of marked answers by each juror of a run's jury alone, fitted here by what it judged without texts."""
+    if not run.stages(JurorBundles):  # an earlier version's settings may be no study of this one
+        return
     study = Study.model_validate(read_manifest(run)["identity"]["study"])
     if not study.judge.jury or study.judge.escalate:
         return

@@ -153,6 +153,7 @@ def test_a_plan_proposes_the_cascade_that_the_marked_answers_of_finished_runs_al
         return {rater: 30.0 if "dear" in rater else 1.0 for rater in raters}, "tokens"
 
     monkeypatch.setattr(proposing, "rater_costs", costs)
+    monkeypatch.setattr(proposing, "read_manifest", lambda run: pytest.fail(f"settings of {run.run_id} were read"))
     lines = list(proposing.proposal(load_study(study), str(tmp_path / "warehouse"), 0.1, None))
     told = {what: (how_much, by) for what, how_much, by in lines}
     assert "cheap" in told["step 1"][0]
