@@ -33,6 +33,7 @@ MOST_JUDGES, MOST_STEPS = 6, 3
 DRAWS = 100
 SHARED = 0.8
 """Share of the marked answers that a judge has to have scored."""
+_MARKED = ["item_id", "response_id", "human"]
 Line = tuple[str, str, str]
 """What, how much, and what that rests on."""
 
@@ -152,24 +153,27 @@ def _judged(runs: Sequence[Run], own: Run, tolerance: float) -> tuple[list[Judge
     """Judges of finished runs that scored the marked answers of this one, cheapest first, and the unit of their costs;
     of a judge in several runs the latest."""
     found: dict[str, tuple[str, pd.DataFrame, Mapping[str, float], str]] = {}
-    wanted: set[str] = set()
+    wanted = pd.DataFrame(columns=_MARKED)
     for run in [own, *reversed(runs)]:
         with catalogue(run) as tables:
             told = {name: tables.sql(query).df() for name, query in QUERIES.items() if name != "lines"}
         risks = pd.concat([told["label_risks"], *_of_jurors(run)])
-        wanted = wanted or set(risks["response_id"])
+        if wanted.empty:
+            wanted = risks[_MARKED].drop_duplicates()
+        risks = risks.merge(wanted, on=_MARKED)  # another class may number its answers alike
         raters = [*map(str, risks["rater_id"].unique())]
         costs, unit = rater_costs(raters, told["cost_of_rater"], told["cascade_limits"])
         for rater in raters:
-            rows = risks[(risks["rater_id"] == rater) & risks["response_id"].isin(wanted)]
+            rows = risks[risks["rater_id"] == rater]
             wrong = ((rows["human"] - rows["score"]).abs() / rows["step"]) > tolerance + SLACK
             rows = rows.assign(wrong=wrong)
-            if not rater.startswith("cascade-") and wanted and len(rows) >= SHARED * len(wanted):
+            if not rater.startswith("cascade-") and len(wanted) and len(rows) >= SHARED * len(wanted):
                 found.setdefault(rater, (run.run_id, rows, costs, unit))
     units = {unit for *_, unit in found.values()}
-    unit = units.pop() if len(units) == 1 else "answers"
+    is_known = all(costs.get(rater) is not None for rater, (_, _, costs, _) in found.items())
+    unit = units.pop() if len(units) == 1 and is_known else "answers"
     judged = [
-        Judged(rater, run_id, rows, costs.get(rater, 1.0) if unit != "answers" else 1.0)
+        Judged(rater, run_id, rows, costs[rater] if unit != "answers" else 1.0)
         for rater, (run_id, rows, costs, _) in found.items()
     ]
     return sorted(judged, key=lambda one: (one.cost, one.rater_id))[:MOST_JUDGES], unit
