@@ -47,7 +47,7 @@ def cascaded(job: Plan, data: Ingested, locked: Locked) -> tuple[CascadeTables, 
         plan, name = plans[number - 1], f"{number}-rest" if before else f"{number}"
         bundles = bundles_for(job, plan, data, locked)
         own, rules_of = locked._replace(bundles=bundles), f"judge-{number}" if before else None
-        judged, others = judged_by(job, plan, data, own, responses, f"judge-{name}", rules_of)
+        judged, others = judged_by(job, plan, data, own, responses, f"judge-{name}", rules_of, f"step{number}")
         scored = staged(
             run,
             calibrate_step,

@@ -121,7 +121,10 @@ def read_arm(name: str, run: Run, sizes: Iterable[int] = ()) -> ExperimentArm:
         name=name,
         scores=scores,
         gradings=gradings.assign(signals=list(map(dict, gradings["signals"]))),
-        attempts=run.table(Attempts, "judge", CALLS).to_pandas(),
+        # Those of a jury are its jurors'.
+        attempts=pd.concat(
+            [run.table(Attempts, stage, CALLS).to_pandas() for stage in run.stages(Attempts)], ignore_index=True
+        ),
         scale=next(iter(scales.values())),
         simulated=bool((gradings["rater_kind"] == "simulated").any()),
         resized={size: resized(run, study, scores, size) for size in sizes},

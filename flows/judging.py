@@ -5,6 +5,7 @@ from __future__ import annotations
 from rubricflow.flows.checks import grader_of
 from rubricflow.flows.plan import Plan
 from rubricflow.flows.stage import staged
+from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.mailbox import asking_together
@@ -23,22 +24,32 @@ def judged_by(
     responses: TableRef,
     stage: str = "judge",
     rules_of: str | None = None,
+    label: str = "",
 ) -> tuple[JudgedTables, list[TableRef]]:
     """What a judge, alone or as a jury, makes of responses, as one rater's tables under the name `stage`; and all else
     that was written for it. Finished stages are passed over; what all jurors can be asked is asked together.
 
     responses: those judged; the bundles of a jury are those of the run, its jurors are asked under their own; rules_of:
-    see `combine`.
+    see `combine`; label: what the ids of its raters end with, those of jurors with their names, so that two of one
+    model are two. BackendError where a juror cannot be asked at all, after the others were: what they said is kept.
     """
     if not plan.jury:
-        return _alone(job, plan, data, locked.bundles, responses, stage), []
+        return _alone(job, plan, data, locked.bundles, responses, stage, label), []
     jurors: dict[str, Juror] = {}
+    down: dict[str, BackendError] = {}
     with asking_together() as piece:
         for name, juror in plan.jury.items():
             bundles = bundles_for(job, juror, data, locked)
             with piece():
-                own = _alone(job, juror, data, bundles, responses, f"{stage}-{name}")
-                jurors[name] = Juror(bundles, own.judgments, own.gradings, own.attempts)
+                try:
+                    own = _alone(job, juror, data, bundles, responses, f"{stage}-{name}", f"{label}{name}")
+                    jurors[name] = Juror(bundles, own.judgments, own.gradings, own.attempts)
+                except BackendError as error:
+                    down[name] = error
+    if down:
+        said = "; ".join(f"juror {name}: {error}" for name, error in down.items())
+        kept = f"What {', '.join(jurors)} said is kept" if jurors else "No juror could be asked"
+        raise BackendError(f"{said}. {kept}: the same command asks the rest; a study without that juror needs none")
     together = staged(
         job.run,
         combine,
@@ -69,7 +80,9 @@ def bundles_for(job: Plan, judge: Judge, data: Ingested, locked: Locked) -> Tabl
     )
 
 
-def _alone(job: Plan, plan: Judge, data: Ingested, bundles: TableRef, responses: TableRef, stage: str) -> JudgedTables:
+def _alone(
+    job: Plan, plan: Judge, data: Ingested, bundles: TableRef, responses: TableRef, stage: str, label: str
+) -> JudgedTables:
     return staged(
         job.run,
         judge,
@@ -83,4 +96,5 @@ def _alone(job: Plan, plan: Judge, data: Ingested, bundles: TableRef, responses:
         target=job.study.evaluation.target,
         stage=stage,
         placement=job.study.run,
+        label=label,
     )

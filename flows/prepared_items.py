@@ -168,6 +168,6 @@ def rubrics_of_study(study: Study, path: Path, warehouse: Warehouse) -> tuple[li
     rubrics = rubrics_of(items, authored_by_name, study.rubrics)
     replies = warehouse.replies if asks(study.rubrics) else ":memory:"
     locked = finished(
-        study, rubrics, authored_by_name, items, replies, lambda store: Replay(store, model_of(study.judge, base))
+        study, rubrics, authored_by_name, items, replies, lambda store: Replay(store, model_of(study.judge.lead, base))
     )
     return items, {name: locked_rubric.bundle for name, locked_rubric in locked.items()}

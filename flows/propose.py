@@ -44,7 +44,7 @@ def propose(
     if to.exists():
         raise InputError("is there already, and somebody may have edited it", file=to)
     settings, base = load_study(Path(study)), Path(study).parent
-    annotator = next(iter(settings.annotation.annotators.values())) if settings.annotation else settings.judge
+    annotator = next(iter(settings.annotation.annotators.values())) if settings.annotation else settings.judge.lead
     if not is_generative(annotator):
         rule = f"backend '{annotator.backend}' proposes nothing; name a language model"
         raise InputError(rule, field="annotation.annotators", hint="backend: vllm or openai with an engine")

@@ -177,15 +177,15 @@ def problem_of(study: Study, rubric: Rubric) -> str | None:
 @contextmanager
 def asking(read: StudyRubrics, tokens: int | None, usd: float | None) -> Iterator[Reviewer]:
     """The study's judge, to be asked about rubrics within a budget. InputError where it is no language model."""
-    study, base = read.job.study, read.job.base
-    if not is_generative(study.judge):
-        rule = f"backend '{study.judge.backend}' says nothing about rubrics; name a language model"
+    judge, base = read.job.study.judge.lead, read.job.base
+    if not is_generative(judge):
+        rule = f"backend '{judge.backend}' says nothing about rubrics; name a language model"
         raise InputError(rule, field="judge.backend", hint="backend: openai, hosted or vllm with an engine")
     kept_in, name = read.job.run.warehouse, f"rubrics {read.job.run.run_id}"
     with open_replies(kept_in.replies) as replies, kept_budget(kept_in, name, tokens, usd):
         with redirect_stdout(sys.stderr):  # what it says of this machine is none of the table
-            backend = open_backend(study.judge, base, replies, credential)
-        yield Reviewer(backend, replies, study.judge.sampling, not study.judge.engine or study.judge.engine.structured)
+            backend = open_backend(judge, base, replies, credential)
+        yield Reviewer(backend, replies, judge.sampling, not judge.engine or judge.engine.structured)
 
 
 def compared(read: StudyRubrics, against: str) -> list[str]:

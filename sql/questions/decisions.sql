@@ -1,5 +1,6 @@
 -- Per criterion, how sure the judge was of its likeliest level and how often people gave it; the most overconfident first.
 SELECT
+    j.rater_id,
     r.item_id,
     j.criterion_id,
     count(*) AS decisions,
@@ -12,5 +13,5 @@ FROM judgments AS j
 JOIN judgments AS h USING (response_id, criterion_id)
 JOIN responses AS r USING (response_id)
 WHERE j.level_probabilities IS NOT NULL AND h.rater_kind = 'human' AND h.decision IS NOT NULL
-GROUP BY r.item_id, j.criterion_id
-ORDER BY overconfident DESC, r.item_id, j.criterion_id
+GROUP BY j.rater_id, r.item_id, j.criterion_id
+ORDER BY overconfident DESC, j.rater_id, r.item_id, j.criterion_id

@@ -17,8 +17,9 @@ SELECT
     a.violations,
     a.reply
 FROM predictions AS p
-JOIN gradings AS g USING (response_id, rater_id)
 LEFT JOIN calibrations AS c USING (calibration_id)
-LEFT JOIN attempts AS a USING (response_id, rater_id, sample)
+LEFT JOIN attempts AS a USING (response_id)
+LEFT JOIN gradings AS g
+    ON g.response_id = p.response_id AND g.rater_id = coalesce(a.rater_id, p.rater_id) AND g.sample = coalesce(a.sample, 0)
 WHERE p.response_id = $response_id
-ORDER BY a.part, a.attempt
+ORDER BY g.rater_id, a.part, a.attempt

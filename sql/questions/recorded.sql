@@ -1,5 +1,6 @@
 -- Foreign replies: how often the score that we read equals the one that the other system recorded.
 SELECT
+    g.rater_id,
     g.item_id,
     count(*) FILTER (g.unscored_reason IS DISTINCT FROM 'no_reply') AS replies,
     count(g.score) AS read_by_us,
@@ -9,5 +10,5 @@ SELECT
     corr(g.score, g.signals['recorded']) AS pearson
 FROM gradings AS g
 WHERE g.rater_kind = 'replayed' AND g.bundle_id IS NOT NULL
-GROUP BY ROLLUP (g.item_id)
-ORDER BY g.item_id
+GROUP BY g.rater_id, ROLLUP (g.item_id)
+ORDER BY g.rater_id, g.item_id

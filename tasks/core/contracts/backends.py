@@ -158,12 +158,12 @@ def needs(study: Study, work: Work) -> Iterator[tuple[str, str]]:
     choices: dict[str, Choice] = {}
     if work in ("grade", "reward"):
         for juror, judge in study.judge.jurors.items():
-            name = f"judge.jury.{juror}" if juror else "judge"
-            choices[name] = judge
+            place = f"judge.jury.{juror}" if juror else "judge"
+            choices[place] = judge
             if judge.relevance is not None:
-                yield "embedded", f"{name}.relevance"
+                yield "embedded", f"{place}.relevance"
             if judge.evidence_match == "semantic":
-                yield "embedded", f"{name}.evidence_match: semantic"
+                yield "embedded", f"{place}.evidence_match: semantic"
     if work == "annotate":
         choices |= {f"annotation.annotators.{name}": choice for name, choice in annotators.items()}
     if work in ("graph", "reward"):

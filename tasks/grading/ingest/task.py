@@ -74,7 +74,7 @@ def ingest(run: Run, study: Study, base: Path, limit: int | None = None, only: t
         with aside(run.warehouse.root, "ingest") as folder:
             chunks = _Chunks(folder)
             surveyed = survey(sources, study.split, target, limit, only, chunks.put)
-            foreign = study.judge.foreign
+            foreign = study.judge.lead.foreign
             able = gradable(surveyed, foreign, base) if foreign and not foreign.order else None
             split_of = splits(surveyed, study.split, able)
             if evaluation_only(study.data):

@@ -25,11 +25,15 @@ class Progress:
     """
 
     def __init__(
-        self, total: int, say: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic
+        self,
+        total: int,
+        say: Callable[[str, float], None],
+        clock: Callable[[], float] = time.monotonic,
+        stage: str = "judge",
     ) -> None:
-        """total: responses to grade, each repetition by itself. say: takes the line and the share that is done. clock:
-        seconds."""
-        self._total, self._say, self._clock = total, say, clock
+        """total: responses to grade, each repetition by itself. say: takes the line, which begins with the stage, and
+        the share that is done. clock: seconds."""
+        self._total, self._say, self._clock, self._stage = total, say, clock, stage
         self._calls = Calls(clock)
         self._start = self._last = clock()
         self._said, self._share = "", 0.0
@@ -92,7 +96,7 @@ class Progress:
                 self._tell(self._line())
             elif waited is not None and quiet >= WAITING_S:
                 words = f"{self._calls.awaited(absent)}, {in_words(waited)}{self._time_left()}"
-                self._tell(f"judge: {self._done:,}/{self._total:,} responses, {words}")
+                self._tell(f"{self._stage}: {self._done:,}/{self._total:,} responses, {words}")
 
     def end(self) -> None:
         """Say the last line, unless it was just said."""
@@ -115,7 +119,7 @@ class Progress:
         counted = self._calls.prompt_tokens + self._calls.reply_tokens
         tokens = f", {counted:,} tokens" if counted else ""
         parts = (
-            f"judge: {self._done:,}/{self._total:,} responses{self._time_left()}{shard}{rate}",
+            f"{self._stage}: {self._done:,}/{self._total:,} responses{self._time_left()}{shard}{rate}",
             f"{self._calls.answered:,} calls{self._calls.rates()}",
             f"{self._stored:,} replies reused",
             repairs,

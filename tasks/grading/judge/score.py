@@ -220,9 +220,10 @@ def level_signals(
 
 
 def score_follows(bundle: Bundle) -> bool:
-    """Whether the raw score is made of the criteria's levels, and not stated by the judge itself."""
+    """Whether the raw score is made of the criteria's levels, and not stated by the judge itself, nor made of jurors'
+    scores."""
     protocol = bundle.protocol
-    if protocol.final_score == "judged":
+    if protocol.final_score == "judged" or protocol.jurors:
         return False
     return protocol.final_score == "weighted_points" or not bundle.judged
 

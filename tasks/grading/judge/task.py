@@ -89,6 +89,8 @@ class Assignment:
     """See `Evaluation.target`."""
     stage: str
     """Under which name the tables are written."""
+    label: str = ""
+    """What the rater's id ends with, where several judges of a run may have one model and protocol."""
 
     @property
     def inputs(self) -> str:
@@ -123,13 +125,14 @@ def judge(
     target: str = MEAN,
     stage: str = "judge",
     placement: Placement = HERE,
+    label: str = "",
 ) -> JudgedTables:
     """Grade every response, shard by shard; finished shards are passed over; no reply that arrived is asked for again.
 
     people: human gradings and judgments, for the simulated rater and for worked examples. grader: the trained grader,
     where the plan's backend is one. target: the human score that examples show, see `Evaluation.target`. stage: under
-    which name the tables are written. placement: who judges the shards. InputError where there is no response, or no
-    example for an item; BudgetSpent where the present budget does not suffice.
+    which name the tables are written. placement: who judges the shards. label: see `Assignment`. InputError where there
+    is no response, or no example for an item; BudgetSpent where the present budget does not suffice.
     """
     if not responses.rows:
         hint = "the sources give items alone; name those of the responses beside them"
@@ -138,7 +141,7 @@ def judge(
     finished = run.finished(stage, sizes)
     shards = [Shard(name, count, name in finished) for name, count in sizes.items()]
     if not all(shard.done for shard in shards):
-        assignment = Assignment(run, plan, base, items, responses, bundles, people, target, stage)
+        assignment = Assignment(run, plan, base, items, responses, bundles, people, target, stage, label)
         if placement.is_local:
             _judge_here(assignment, shards, grader)
         elif grader is not None:
@@ -176,7 +179,7 @@ def _judge_here(assignment: Assignment, shards: Sequence[Shard], grader: Grader 
     run, plan = assignment.run, assignment.plan
     with _replies(plan, run.warehouse) as replies, _libraries_out_of_collection():
         to_judge = sum(shard.responses for shard in shards if not shard.done)
-        progress = Progress(plan.samples * to_judge, saying(run.run_id, assignment.stage))
+        progress = Progress(plan.samples * to_judge, saying(run.run_id, assignment.stage), stage=assignment.stage)
         study_rater = progress.watch(_rater(assignment, replies, grader))
         shard_judge = ShardJudge(assignment, study_rater, replies, progress.wave, progress.opened)
         rows = in_shard_order(run, assignment.responses)
@@ -217,7 +220,8 @@ class ShardJudge:
         """on_open, on_wave: are called at the beginning and the end of each wave of calls. InputError where an example
         is lacking, or what the study keeps of is not there."""
         plan, people = assignment.plan, assignment.people
-        self._assignment, self._rater, self._replies = assignment, rater, replies
+        labelled = replace(rater, rater_id=f"{rater.rater_id}:{assignment.label}") if assignment.label else rater
+        self._assignment, self._rater, self._replies = assignment, labelled, replies
         self._on_wave, self._on_open = on_wave, on_open
         self._teaching = teaching_of(
             assignment.run,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, Combine
@@ -54,7 +55,7 @@ class Rule:
         return np.where(total >= 0.5 - 1e-9, np.clip(found, 0.0, 1.0), np.nan)
 
 
-def plain(name: Combine, weights: Sequence[float]) -> Rule:
+def plain(name: Combine, weights: ArrayLike) -> Rule:
     """The rule of jurors whose scores are on a common scale already."""
     of = np.asarray(weights, dtype=np.float64)
     return Rule(name, of / of.sum(), np.zeros(len(of)), np.ones(len(of)))
@@ -99,10 +100,12 @@ def shares_of(gradings: Sequence[Sequence[Row]], bundle: Bundle) -> list[float]:
     return [(float(np.mean(scores)) - low) / span if scores else np.nan for scores in given]
 
 
-def grading(of_jurors: Mapping[str, Sequence[Row]], bundle: Bundle, bundle_id: str, share: float, apart: float) -> Row:
+def grading(
+    of_jurors: Mapping[str, Sequence[Row]], bundle: Bundle, bundle_id: str, rule: Rule, share: float, apart: float
+) -> Row:
     """The jury's grading of a response, without its rater: a row of `gradings`.
 
-    of_jurors: juror → its gradings; share: the score under the rule, NaN for none; apart: the jurors' disagreement.
+    of_jurors: juror → its gradings; share: its score under the rule, NaN for none; apart: the jurors' disagreement.
     Traits, signals and confidence are means over the jurors that give them. Settled without a call is what all that
     scored it settled so. Where there is no score, the reason is that of most jurors.
     """
@@ -113,8 +116,10 @@ def grading(of_jurors: Mapping[str, Sequence[Row]], bundle: Bundle, bundle_id: s
     signals = _means(list(map(_means, told)))
     traits = _means([_means([row["trait_scores"] for row in rows]) for rows in of_jurors.values()])
     ranges = {trait.id: trait for trait in bundle.traits}
-    own = shares_of(list(of_jurors.values()), bundle)
-    single = {f"{JUROR}{name}": value for name, value in zip(of_jurors, own, strict=True) if not np.isnan(value)}
+    single = {}
+    if rule.name == "columns":
+        own = zip(of_jurors, shares_of(list(of_jurors.values()), bundle), strict=True)
+        single = {f"{JUROR}{name}": value for name, value in own if not np.isnan(value)}
     score = None if np.isnan(share) else bundle.scale.min + share * (bundle.scale.max - bundle.scale.min)
     lacking = Counter(row["unscored_reason"] for row in every if row["score"] is None)
     reason = "jurors_missing" if scored else max(sorted(lacking), key=lacking.__getitem__, default=None)

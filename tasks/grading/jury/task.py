@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.schema import TableRef
+from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, JuryRules
-from rubricflow.tasks.core.monitor.runs import task
-from rubricflow.tasks.core.stats.scores import MEAN
+from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, Jurors, JuryRules
+from rubricflow.tasks.core.display.jury import jury_sentences
+from rubricflow.tasks.core.monitor.runs import log, task
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.stats.scores import GIVEN, MEAN, target_scores
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run, pairs
-from rubricflow.tasks.grading.jury.combine import Rule, disagreement, grading, judgment, plain, shares_of
+from rubricflow.tasks.grading.jury.choose import (
+    FEWEST,
+    Labelled,
+    agreement,
+    chosen,
+    errors,
+    fold_rules,
+    leave_out,
+    of_labels,
+    standard_error,
+    trials,
+)
+from rubricflow.tasks.grading.jury.combine import Rule, disagreement, grading, judgment, shares_of
 
 RULES = "rules"
 """The shard that holds the rules; the others are those of the jurors."""
@@ -65,47 +83,184 @@ def combine(
     names = [sorted(shards) for shards in sizes.values()]
     if any(other != names[0] for other in names):
         raise ContractError(f"jurors {', '.join(jurors)} judged in different shards: {run.mend()}")
-    rater_id = rater_of(run, plan, jurors)
+    names_of = rater_ids(run, jurors)
+    rater_id = rater_of(plan, names_of)
     rubric_of = dict(pairs(run.read(items, ["item_id", "rubric_id"])))
     rows = run.read(bundles).to_pylist()
     bundle_of, id_of = unlocked(rows), {row["rubric_id"]: row["bundle_id"] for row in rows}
     locked = {item: (bundle_of[rubric], id_of[rubric]) for item, rubric in rubric_of.items()}
-    rule = plain("mean", [1.0] * len(jurors))
-    if rules_of is None and not run.done(stage, RULES):
-        weights = dict(zip(jurors, rule.weights.tolist(), strict=True))
-        figures: dict[str, object] = {"n": 0, "agreement": None, "ahead": None, "ahead_se": None}
-        made: dict[str, object] = {
-            "scope": "pooled",
-            "rule": rule.name,
-            "weights": weights,
-            "chosen": True,
-            "reason": "equal weights",
-        }
-        run.commit(stage, RULES, {JuryRules: [made | figures | {"rater_id": rater_id["rater_id"]}]})
-    for name in names[0]:
-        if not run.done(stage, name):
-            of_jurors = {juror: _shard(run, own, name) for juror, own in jurors.items()}
-            judged, graded = _together(of_jurors, locked, rule)
-            run.commit(
-                stage,
-                name,
-                {
-                    Judgments: [row | rater_id for row in judged],
-                    Gradings: [row | rater_id for row in graded],
-                    Attempts: [],
-                },
-            )
+    open_shards = [name for name in names[0] if not run.done(stage, name)]
+    rule_of: Mapping[str, Rule] = {}
+    if rules_of is not None:
+        row = next(row for row in _rows(run, JuryRules, rules_of) if row["chosen"])
+        of = [np.array([row[part][name] for name in jurors]) for part in ("weights", "shift", "factor")]
+        rule = Rule(row["rule"], *of)
+    elif open_shards or not run.done(stage, RULES):
+        verdict = _verdict(run, plan, jurors, locked, responses, people, target)
+        rule, rule_of = verdict.rule, verdict.rule_of
+        if not run.done(stage, RULES):
+            told = _told(run, plan, jurors, names_of, verdict)
+            rules = [row | {"rater_id": rater_id["rater_id"]} for row in verdict.rules]
+            run.commit(stage, RULES, {JuryRules: rules, Jurors: [row | {"jury": rater_id["rater_id"]} for row in told]})
+            for sentence in jury_sentences(rules, told):
+                log(f"{stage}: {sentence}")
+    for name in open_shards:
+        of_jurors = {juror: _shard(run, own, name) for juror, own in jurors.items()}
+        judged, graded = _together(of_jurors, locked, rule, rule_of)
+        judged, graded = ([row | rater_id for row in rows] for rows in (judged, graded))
+        run.commit(stage, name, {Judgments: judged, Gradings: graded, Attempts: []})
     return JuryTables(*(run.ref(row, stage) for row in (Judgments, Gradings, Attempts)))
 
 
-def rater_of(run: Run, plan: Judge, jurors: Mapping[str, Juror]) -> dict[str, str]:
+def _rows(run: Run, row: type[Row], stage: str) -> list[dict[str, Any]]:
+    """Of the shard of rules."""
+    return list(run.shard(row, stage, RULES).to_pylist(maps_as_pydicts="strict"))
+
+
+def rater_ids(run: Run, jurors: Mapping[str, Juror]) -> dict[str, tuple[str, str]]:
+    """Juror → id and kind of its rater."""
+    first = {name: next(run.batches(of.gradings, ["rater_id", "rater_kind"], 1)) for name, of in jurors.items()}
+    return {name: pairs(pa.Table.from_batches([batch]))[0] for name, batch in first.items()}
+
+
+def rater_of(plan: Judge, names: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     """Id and kind of the jury: the jurors by name, and a digest of who they are and how they are combined. A jury with
     a simulated juror is simulated."""
-    first = [next(run.batches(of.gradings, ["rater_id", "rater_kind"], 1)).to_pylist()[0] for of in jurors.values()]
-    content = "\n".join([plan.combine, *(row["rater_id"] for row in first)])
+    content = "\n".join([plan.combine, *(rater_id for rater_id, _ in names.values())])
     digest = hashlib.sha256(content.encode()).hexdigest()[:12]
-    kind = "simulated" if any(row["rater_kind"] == "simulated" for row in first) else "jury"
-    return {"rater_id": f"jury:{'+'.join(jurors)}-{digest}", "rater_kind": kind}
+    kind = "simulated" if any(kind == "simulated" for _, kind in names.values()) else "jury"
+    return {"rater_id": f"jury:{'+'.join(names)}-{digest}", "rater_kind": kind}
+
+
+# The rule, by labels.
+
+
+class Verdict(NamedTuple):
+    """How scores are made."""
+
+    rule: Rule
+    rule_of: Mapping[str, Rule]
+    """Response with a label → the rule fitted without those of its fold, so that calibration learns from scores such as
+    new responses get; others have `rule`."""
+    rules: list[dict[str, Any]]
+    """Rows of `jury_rules`."""
+    labels: Labelled
+    unscored: list[int]
+    """Responses without a score, by juror."""
+    voices: Floats
+
+
+def _verdict(
+    run: Run,
+    plan: Judge,
+    jurors: Mapping[str, Juror],
+    locked: Mapping[str, tuple[Bundle, str]],
+    responses: TableRef,
+    people: TableRef,
+    target: str,
+) -> Verdict:
+    known = run.read(responses, ["response_id", "item_id", "split", "author_id"]).to_pandas().set_index("response_id")
+    known = known.sort_index()
+    low = known["item_id"].map({item: bundle.scale.min for item, (bundle, _) in locked.items()})
+    span = known["item_id"].map({item: bundle.scale.max - bundle.scale.min for item, (bundle, _) in locked.items()})
+    columns = []
+    for juror in jurors.values():
+        table = run.read(juror.gradings, ["response_id", "score"]).to_pandas()
+        means = table.groupby("response_id")["score"].mean().reindex(known.index)
+        columns.append(((means - low) / span).to_numpy(np.float64))
+    shares = np.column_stack(columns)
+    labelled = known["split"].isin(CALIBRATES).to_numpy()
+    scores = target_scores(run.read(people, GIVEN), target).to_pandas().set_index("response_id")["score"]
+    human = np.where(labelled, ((scores.reindex(known.index) - low) / span).to_numpy(np.float64), np.nan)
+    cluster = known["author_id"].where(known["author_id"].notna() & (known["author_id"] != ""), known.index)
+    labels = of_labels(shares, human, known["item_id"].to_numpy(), cluster.to_numpy())
+    voices = np.array(plan.voices)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a juror that scored nothing has neither
+        common = np.nanmean(shares, axis=0), np.nanstd(shares, axis=0)
+    tried = trials(labels, voices, common)
+    rule, reason = chosen(plan.combine, tried, voices, common)
+    of_fold: dict[str, Rule] = {}
+    if rule.name == "weighted":
+        ids = known.index[~(np.isnan(shares).any(axis=1) | np.isnan(human))]
+        of_fold = dict(zip(ids, fold_rules(labels, voices), strict=False))  # none where labels are too few
+    rows = []
+    for name in dict.fromkeys([*tried, rule.name]):
+        trial = tried.get(name)
+        gap = trial.worth - tried["best"].worth if trial else np.array([np.nan])
+        own = rule if name == rule.name else trial.rule if trial else rule
+        rows.append(
+            {
+                "scope": "pooled",
+                "rule": name,
+                "n": len(labels.human),
+                "agreement": _defined(trial.worth[0]) if trial else None,
+                "ahead": _defined(gap[0]),
+                "ahead_se": _defined(standard_error(gap)) if trial else None,
+                "weights": dict(zip(jurors, own.weights.tolist(), strict=True)),
+                "shift": dict(zip(jurors, own.shift.tolist(), strict=True)),
+                "factor": dict(zip(jurors, own.factor.tolist(), strict=True)),
+                "chosen": name == rule.name,
+                "reason": reason if name == rule.name else "",
+            }
+        )
+    unscored = [int(np.isnan(column).sum()) for column in columns]
+    return Verdict(rule, of_fold, rows, labels, unscored, voices)
+
+
+def _told(
+    run: Run, plan: Judge, jurors: Mapping[str, Juror], names: Mapping[str, tuple[str, str]], verdict: Verdict
+) -> list[dict[str, Any]]:
+    """Rows of `jurors`."""
+    labels, rule = verdict.labels, verdict.rule
+    known = len(labels.human) >= FEWEST and len(np.unique(labels.cluster)) > 1
+    tokens = [_tokens(run, juror.attempts) for juror in jurors.values()]
+    total = sum(count or 0 for count in tokens)
+    left = leave_out(labels, verdict.voices) if known else []
+    alike = errors(labels) if known else np.full((len(jurors),) * 2, np.nan)
+    np.fill_diagonal(alike, np.nan)
+    rows = []
+    for place, name in enumerate(jurors):
+        others = alike[place]
+        nearest = int(np.nanargmax(others)) if np.isfinite(others).any() else None
+        change = left[place] if left else None
+        count = tokens[place]
+        rows.append(
+            {
+                "juror": name,
+                "rater_id": names[name][0],
+                "family": plan.families[name],
+                "unscored": verdict.unscored[place],
+                "weight": None if rule.name in ("median", "majority") else float(rule.weights[place]),
+                "n": len(labels.human),
+                "agreement": _defined(agreement(labels.shares[:, place], labels)[0]) if known else None,
+                "without": _defined(change[0]) if change is not None else None,
+                "without_se": _defined(standard_error(change)) if change is not None else None,
+                "alike": None if nearest is None else list(jurors)[nearest],
+                "alike_errors": None if nearest is None else _defined(others[nearest]),
+                "tokens": count,
+                "share_of_tokens": count / total if count is not None and total and None not in tokens else None,
+            }
+        )
+    return rows
+
+
+def _tokens(run: Run, attempts: TableRef) -> int | None:
+    """Of all calls; None where any does not say."""
+    total = 0
+    for batch in run.batches(attempts, ["prompt_tokens", "completion_tokens"]):
+        for column in batch.columns:
+            if column.null_count:
+                return None
+            total += pc.sum(column).as_py() or 0
+    return total
+
+
+def _defined(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+# The shards.
 
 
 Shard = tuple[dict[str, list[dict[str, Any]]], dict[tuple[str, str], list[dict[str, Any]]]]
@@ -122,17 +277,18 @@ def _shard(run: Run, juror: Juror, name: str) -> Shard:
 
 
 def _together(
-    of_jurors: Mapping[str, Shard], locked: Mapping[str, tuple[Bundle, str]], rule: Rule
+    of_jurors: Mapping[str, Shard], locked: Mapping[str, tuple[Bundle, str]], rule: Rule, rule_of: Mapping[str, Rule]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The rows of judgments and gradings of a shard."""
     judged, graded = [], []
     first = next(iter(of_jurors.values()))[0]
     for response_id, rows in first.items():
         bundle, bundle_id = locked[rows[0]["item_id"]]
+        own = rule_of.get(response_id, rule)
         gradings = {name: shard[0][response_id] for name, shard in of_jurors.items()}
         shares = np.array([shares_of(list(gradings.values()), bundle)])
-        (share,), (apart,) = rule.scores(shares), disagreement(shares, rule.weights)
-        graded.append(grading(gradings, bundle, bundle_id, float(share), float(apart)))
+        (share,), (apart,) = own.scores(shares), disagreement(shares, own.weights)
+        graded.append(grading(gradings, bundle, bundle_id, own, float(share), float(apart)))
         for criterion in bundle.criteria:
             about = [shard[1].get((response_id, criterion.id), []) for shard in of_jurors.values()]
             if any(about):

@@ -21,6 +21,8 @@ QUERIES = {
         LEFT JOIN (SELECT response_id, score FROM predictions) p USING (response_id)
         GROUP BY ALL ORDER BY ALL""",
     "final": FINAL_SCORES,
+    "jury_rules": "SELECT * FROM jury_rules ORDER BY chosen DESC, rule",
+    "jurors": "SELECT * FROM jurors",
     "worth": WORTH_OF_QUOTES,
     "set": """
         SELECT count(*) AS responses, count(DISTINCT item_id) AS items, count(author_id) AS with_author,

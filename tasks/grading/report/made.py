@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -14,6 +14,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.tables.data import INPUT_WARNINGS, MEASURED
 from rubricflow.tasks.core.contracts.tables.judging import CALL_ROLES
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.display.jury import jury_sentences
 from rubricflow.tasks.core.display.section import (
     MOST,
     Facts,
@@ -68,6 +69,7 @@ def made_section(
     facts: list[Fact] = [
         *data_facts(counts),
         ("Judge", ", ".join(str(judge[key]) for key in ("protocol", "backend", "model") if judge.get(key))),
+        *_juries(counts),
         ("Rubrics", f"{say.plural(len(ids), 'bundle')}: {', '.join(ids[:6])}{' …' if len(ids) > 6 else ''}"),
         ("Human score that counts", TARGETS.get(target) or say.name(target)),
         ("Score made of", made_of(calibrations)),
@@ -92,6 +94,13 @@ def made_section(
         Fold("What the figures mean", [Facts((*MEANINGS, ("Split", split), ("Versions", versions)))]),
     ]
     return Section("made", "How it was made", _title(figures, calibrations), parts=parts)
+
+
+def _juries(counts: Mapping[str, Rows]) -> Iterator[Fact]:
+    """Each jury that judged: its rule, what it gains, who says the same."""
+    for jury in sorted({row["jury"] for row in counts["jurors"]}):
+        rules = [row for row in counts["jury_rules"] if row["rater_id"] == jury]
+        yield "Jury", "; ".join(jury_sentences(rules, [row for row in counts["jurors"] if row["jury"] == jury]))
 
 
 def data_facts(counts: Mapping[str, Rows]) -> list[Fact]:

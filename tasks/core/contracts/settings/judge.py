@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
@@ -249,6 +251,19 @@ class Judge(JudgingRules, Choice):
         return self.jury or {"": self}
 
     @property
+    def families(self) -> dict[str, str]:
+        """Juror → its model family: the first word of its model's name, or of its own where nobody names the model."""
+        models = {name: (one.engine and one.engine.model) or one.model or name for name, one in self.jurors.items()}
+        words = {name: re.search(r"[^\W\d_]+", model.rpartition("/")[2].casefold()) for name, model in models.items()}
+        return {name: word[0] if word else name for name, word in words.items()}
+
+    @property
+    def voices(self) -> list[float]:
+        """The jurors' equal shares, of sum 1: each family has one voice, which its jurors share."""
+        sizes = Counter(self.families.values())
+        return [1 / sizes[family] / len(sizes) for family in self.families.values()]
+
+    @property
     def lead(self) -> Judge:
         """Whose protocol the bundle carries: the first juror's, or its own."""
         return next(iter(self.jurors.values()))
@@ -314,7 +329,7 @@ class Judge(JudgingRules, Choice):
         if self.jury:
             lead = self.lead.as_protocol()
             told: tuple[Signal, ...] = (*lead.signals, "disagreement")
-            told += ("jurors",) if self.combine in ("choose", "columns") else ()
+            told += ("jurors",) if self.combine == "columns" else ()
             return lead.model_copy(update={"signals": told, "jurors": tuple(self.jury), "combine": self.combine})
         registered = PROTOCOLS[self.protocol]
         asks_whole = "criteria_per_call" in registered.options and registered.criteria_per_call is None

@@ -281,11 +281,48 @@ class JuryRules(Row, table="jury_rules", key=("rater_id", "scope", "rule")):
     ahead_se: float | None
     """Standard error of the difference, over authors."""
     weights: dict[str, float]
-    """Juror → its share of the score; empty where there are no weights."""
+    """Juror → its share of the score, or of the votes."""
+    shift: dict[str, float]
+    """Juror → what is added to its scores, as shares of the scale and times its factor, to put all onto one scale."""
+    factor: dict[str, float]
+    """Juror → that factor."""
     chosen: bool
     """Whether scores are made so."""
     reason: str
     """Why it was chosen; empty where it was not."""
+
+
+class Jurors(Row, table="jurors", key=("jury", "juror")):
+    """One juror: what labels of the calibration split say of it, and what leaving it out would cost and save."""
+
+    jury: str
+    """The rater that the jury is."""
+    juror: str
+    """Its name."""
+    rater_id: str
+    """Under which its own gradings stand."""
+    family: str
+    """Its model family: jurors of one family have one voice together, where no labels say otherwise."""
+    unscored: Natural
+    """Responses that it gave no score."""
+    weight: Share | None
+    """Its share of the score; null where the rule has no weights."""
+    n: Natural
+    """Labelled responses that all jurors scored."""
+    agreement: float | None
+    """Correlation of its scores with people's, as in `jury_rules`."""
+    without: float | None
+    """What leaving it out changes in the agreement of weighted jurors, inside folds; negative where that costs."""
+    without_se: float | None
+    """Standard error of that, over authors."""
+    alike: str | None
+    """The juror whose errors go most with its own."""
+    alike_errors: float | None
+    """Correlation of their errors: 1 where both say the same."""
+    tokens: Natural | None
+    """Tokens of its prompts and replies; null where somebody does not count them."""
+    share_of_tokens: Share | None
+    """Of all jurors' tokens."""
 
 
 class ShardInputs(Row, table="shard_inputs", key=("response_id",)):

@@ -61,10 +61,10 @@ def test_a_missing_juror_has_no_part_and_fewer_than_half_make_no_score() -> None
 
 def test_a_jury_without_enough_scores_is_unscored_with_a_reason() -> None:
     of = {"a": [graded_row(score=None)], "b": [graded_row(score=None)], "c": [graded_row(score=2.0)]}
-    made = grading(of, BUNDLE, "b", float("nan"), 0.0)
+    made = grading(of, BUNDLE, "b", plain("mean", [1.0]), float("nan"), 0.0)
     assert (made["score"], made["status"], made["unscored_reason"]) == (None, "unscored", "jurors_missing")
     del of["c"]
-    assert grading(of, BUNDLE, "b", float("nan"), 0.0)["unscored_reason"] == "no_reply"
+    assert grading(of, BUNDLE, "b", plain("mean", [1.0]), float("nan"), 0.0)["unscored_reason"] == "no_reply"
 
 
 def test_samples_of_a_juror_are_one_voice() -> None:

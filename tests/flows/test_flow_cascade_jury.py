@@ -1,0 +1,47 @@
+"""A cascade whose second step is a jury: its rule is chosen by the marked answers and holds for those that reach it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.compute as pc
+from cascade_study import make_study
+from typer.testing import CliRunner
+
+from rubricflow.flows import cli
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, JuryRules
+from rubricflow.tasks.core.store.warehouse import Warehouse
+
+
+def test_what_reaches_a_jury_is_scored_by_the_rule_of_the_marked_answers(tmp_path: Path) -> None:
+    study = make_study(tmp_path)
+    cheap, dear = (f"foreign: {{file: {name}.csv," for name in ("cheap", "dear"))
+    before, _, after = study.read_text().partition("    - protocol: dhs\n")
+    step, _, rest = after.partition("calibration:")
+    juror = "          protocol: dhs\n" + step.replace("      ", "          ")
+    names = {"one": juror, "two": juror.replace(dear, cheap)}
+    jurors = "".join(f"        {name}:\n{text}" for name, text in names.items())
+    study.write_text(f"{before}    - combine: weighted\n      jury:\n{jurors}calibration:{rest}")
+    words = ["grade", str(study), "--warehouse", str(tmp_path / "house")]
+    result = CliRunner().invoke(cli.app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    house = Warehouse.open(tmp_path / "house")
+    run = house.run(house.runs()[-1])
+    (rules,) = run.stages(JuryRules)
+    (chosen,) = run.table(JuryRules, rules, where=pc.field("chosen")).to_pylist(maps_as_pydicts="strict")
+    assert chosen["rule"] == "weighted"
+    assert chosen["weights"]["one"] > 0.6  # who knows
+    (later,) = [stage for stage in run.stages(Gradings) if stage.startswith("judge-2") and stage.endswith("rest")] or [
+        ""
+    ]
+    if later:  # where none reaches it there is nothing to hold
+        own = {row["response_id"]: row["score"] for row in run.table(Gradings, later).to_pylist()}
+        parts = [
+            {row["response_id"]: row["score"] for row in run.table(Gradings, f"{later}-{name}").to_pylist()}
+            for name in chosen["weights"]
+        ]
+        for response_id, score in own.items():
+            expected = sum(
+                weight * part[response_id] for weight, part in zip(chosen["weights"].values(), parts, strict=True)
+            )
+            assert abs(score - expected) < 1e-9
