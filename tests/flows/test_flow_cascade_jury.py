@@ -15,11 +15,12 @@ from rubricflow.tasks.core.store.warehouse import Warehouse
 
 def test_what_reaches_a_jury_is_scored_by_the_rule_of_the_marked_answers(tmp_path: Path) -> None:
     study = make_study(tmp_path)
-    cheap, dear = (f"foreign: {{file: {name}.csv," for name in ("cheap", "dear"))
+    other, dear = (f"foreign: {{file: {name}.csv," for name in ("other", "dear"))
+    (tmp_path / "other.csv").write_bytes((tmp_path / "cheap.csv").read_bytes())
     before, _, after = study.read_text().partition("    - protocol: dhs\n")
     step, _, rest = after.partition("calibration:")
     juror = "          protocol: dhs\n" + step.replace("      ", "          ")
-    names = {"one": juror, "two": juror.replace(dear, cheap)}
+    names = {"one": juror, "two": juror.replace(dear, other)}
     jurors = "".join(f"        {name}:\n{text}" for name, text in names.items())
     study.write_text(f"{before}    - combine: weighted\n      jury:\n{jurors}calibration:{rest}")
     words = ["grade", str(study), "--warehouse", str(tmp_path / "house")]

@@ -171,13 +171,12 @@ def centred(values: Floats, group: Ints) -> Floats:
 
 def weights(labels: Labelled, voices: Floats) -> Floats:
     """(J,), >= 0, of sum 1: ridge regression of people's scores on the jurors' within groups, drawn towards the voices
-    at their own best slope. The voices themselves where the regression finds no positive weight."""
+    at their own best slope, each juror in units of its own spread. The voices where it finds no positive weight."""
     jurors, human = centred(labels.shares, labels.group), centred(labels.human, labels.group)
     equal = jurors @ voices
     slope = max(0.0, float(equal @ human) / max(float(equal @ equal), 1e-12))
     prior = slope * voices
-    strength = max(PRIOR * float((jurors**2).mean()), 1e-9)
-    gram = jurors.T @ jurors + strength * np.eye(len(voices))
+    gram = jurors.T @ jurors + np.diag(np.maximum(PRIOR * (jurors**2).mean(axis=0), 1e-9))
     found = np.maximum(prior + np.linalg.solve(gram, jurors.T @ (human - jurors @ prior)), 0.0)
     total = float(found.sum())
     return found / total if total > 0 else voices
