@@ -1,4 +1,4 @@
--- Of every step of a cascade: answers that came, stopped and went on, limit, cost, and errors among the marked answers that stop there
+-- Of every step of a cascade: answers that came, stopped and went on, limit, cost, and errors among the marked answers that stop there.
 WITH moved AS (
     SELECT l.scope, l.step,
         count(*) FILTER (list_contains(e.asked, l.step) AND e.step >= l.step) AS came,

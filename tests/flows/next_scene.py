@@ -12,13 +12,13 @@ from rubricflow.flows.cli import app
 
 
 def run_next(printed: str, folder: Path) -> list[str]:
-    """The commands that the line "Next:" of a run's output names; AssertionError where one of them refuses.
+    """The commands that stand below the line "Next" of a run's output; AssertionError where one of them refuses.
 
     `review` would serve a page until somebody stops it: `votes` reads the same queue of the same run.
     """
-    (line,) = re.findall(r"^Next: .*$", printed, re.MULTILINE)
+    (below,) = re.findall(r"^Next[,:].*\n((?:  .*\n)*)", printed, re.MULTILINE)
     commands = []
-    for typed in re.findall(r"rubricflow (\w+ .+?)(?= opens| lists| proposes)", line):
+    for typed in re.findall(r"^  rubricflow (.+)$", below, re.MULTILINE):
         name, *words = shlex.split(typed)
         if name == "review":
             words += ["--to", str(folder / "votes.csv")]

@@ -16,11 +16,11 @@ from rubricflow.tasks.core.check.finding import Finding, warnings
 from rubricflow.tasks.core.check.suite import check_values, columns
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.schema import TableRef, expectations, schema
-from rubricflow.tasks.core.contracts.tables.calibration import Predictions
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions, StepPredictions
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 from rubricflow.tasks.core.contracts.tables.checks import Checks
-from rubricflow.tasks.core.contracts.tables.data import Responses
-from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.data import Responses, StepResponses
+from rubricflow.tasks.core.contracts.tables.judging import Attempts, Comparisons, Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.reward import Rewards
 from rubricflow.tasks.core.store.warehouse import Run
 
@@ -40,10 +40,13 @@ def test_the_columns_that_matter_are_marked() -> None:
     assert marked == {
         (Responses, "text"),
         (Responses, "author_id"),
+        (StepResponses, "text"),
         (Judgments, "decision"),
         (Gradings, "score"),
         (Attempts, "error"),
         (Predictions, "clipped"),
+        (StepPredictions, "clipped"),
+        (Comparisons, "winner"),
         (Rewards, "reward"),
     }
 

@@ -54,7 +54,7 @@ def test_the_views_of_sql_run(any_run: Run, name: str) -> None:
 @pytest.mark.parametrize("name", sorted(questions()))
 def test_the_questions_of_sql_run(any_run: Run, name: str) -> None:
     rows = ask(any_run, name, PARAMETERS.get(name)).fetchall()
-    if any_run.run_id != "none":
+    if any_run.run_id != "none" and name != "recorded":  # the run has no replies of another system
         assert rows
 
 
