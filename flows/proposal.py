@@ -38,7 +38,7 @@ Line = tuple[str, str, str]
 """What, how much, and what that rests on."""
 
 
-class Judged(NamedTuple):
+class KnownJudge(NamedTuple):
     """A judge of a finished run: rows of `label_risks`, and what an answer costs."""
 
     rater_id: str
@@ -76,7 +76,7 @@ def proposal(study: Study, warehouse: str, error: float, budget_usd: float | Non
 
 
 def _told(
-    steps: Sequence[Judged],
+    steps: Sequence[KnownJudge],
     rows: StepRisks,
     release: Release,
     most: float,
@@ -143,13 +143,13 @@ def _bootstrap(
     return tuple(low.tolist()), tuple(high.tolist()), len(kept) / DRAWS
 
 
-def _rows(steps: Sequence[Judged], release: Release) -> StepRisks:
+def _rows(steps: Sequence[KnownJudge], release: Release) -> StepRisks:
     labels, idle = cascade_labels([step.rows for step in steps], release.tolerance)
     asking = [labels[item] for item in sorted(labels) if item not in idle]
     return joined(asking or list(labels.values())).rows
 
 
-def _judged(runs: Sequence[Run], own: Run, tolerance: float) -> tuple[list[Judged], str]:
+def _judged(runs: Sequence[Run], own: Run, tolerance: float) -> tuple[list[KnownJudge], str]:
     """Judges of finished runs that scored the marked answers of this one, cheapest first, and the unit of their costs;
     of a judge in several runs the latest."""
     found: dict[str, tuple[str, pd.DataFrame, Mapping[str, float], str]] = {}
@@ -173,7 +173,7 @@ def _judged(runs: Sequence[Run], own: Run, tolerance: float) -> tuple[list[Judge
     is_known = all(costs.get(rater) is not None for rater, (_, _, costs, _) in found.items())
     unit = units.pop() if len(units) == 1 and is_known else "answers"
     judged = [
-        Judged(rater, run_id, rows, costs[rater] if unit != "answers" else 1.0)
+        KnownJudge(rater, run_id, rows, costs[rater] if unit != "answers" else 1.0)
         for rater, (run_id, rows, costs, _) in found.items()
     ]
     return sorted(judged, key=lambda one: (one.cost, one.rater_id))[:MOST_JUDGES], unit

@@ -34,7 +34,7 @@ FITTED = frozenset({"best", "weighted"})
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class LabelledShares:
     """n responses with a person's score that all J jurors scored.
 
     shares: (n, J), human: (n,), of their scales; group: (n,) codes of items, those with one label together; cluster:
@@ -46,13 +46,13 @@ class Labelled:
     group: Ints
     cluster: npt.NDArray[Any]
 
-    def take(self, rows: npt.NDArray[Any]) -> Labelled:
+    def take(self, rows: npt.NDArray[Any]) -> LabelledShares:
         """Some of the rows."""
-        return Labelled(self.shares[rows], self.human[rows], self.group[rows], self.cluster[rows])
+        return LabelledShares(self.shares[rows], self.human[rows], self.group[rows], self.cluster[rows])
 
-    def only(self, jurors: Sequence[int]) -> Labelled:
+    def only(self, jurors: Sequence[int]) -> LabelledShares:
         """Some of the jurors."""
-        return Labelled(self.shares[:, jurors], self.human, self.group, self.cluster)
+        return LabelledShares(self.shares[:, jurors], self.human, self.group, self.cluster)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,15 +64,17 @@ class Trial:
     worth: Floats
 
 
-def of_labels(shares: Floats, human: Floats, item: Sequence[str], cluster: Sequence[str]) -> Labelled:
+def of_labels(shares: Floats, human: Floats, item: Sequence[str], cluster: Sequence[str]) -> LabelledShares:
     """Of the responses, (n, J), those that have a human score, NaN otherwise, and every juror's."""
     kept = ~(np.isnan(shares).any(axis=1) | np.isnan(human))
     _, code, size = np.unique(np.asarray(item, dtype=np.str_)[kept], return_inverse=True, return_counts=True)
     group = np.where(size[code] > 1, code, -1)
-    return Labelled(shares[kept], human[kept], np.unique(group, return_inverse=True)[1], np.asarray(cluster)[kept])
+    return LabelledShares(
+        shares[kept], human[kept], np.unique(group, return_inverse=True)[1], np.asarray(cluster)[kept]
+    )
 
 
-def trials(labels: Labelled, voices: Floats, common: tuple[Floats, Floats]) -> dict[Combine, Trial]:
+def trials(labels: LabelledShares, voices: Floats, common: tuple[Floats, Floats]) -> dict[Combine, Trial]:
     """Every rule tried; none with fewer than `FEWEST` labels, or labels of one author.
 
     voices: (J,) of sum 1, the equal weights; common: mean and standard deviation of every juror's shares over all
@@ -107,7 +109,7 @@ def chosen(
     return tried["weighted"].rule, "the standard: no single juror is better by more than a standard error"
 
 
-def fold_rules(labels: Labelled, voices: Floats) -> list[Rule]:
+def fold_rules(labels: LabelledShares, voices: Floats) -> list[Rule]:
     """For each label the weighted rule that was fitted without those of its fold; nothing where labels are too few."""
     if len(labels.human) < FEWEST or len(np.unique(labels.cluster)) < 2:
         return []
@@ -119,7 +121,7 @@ def fold_rules(labels: Labelled, voices: Floats) -> list[Rule]:
     return rules
 
 
-def leave_out(labels: Labelled, voices: Floats) -> list[Floats]:
+def leave_out(labels: LabelledShares, voices: Floats) -> list[Floats]:
     """What the agreement of weighted jurors inside folds gains without each juror in turn, jackknifed as in `Trial`."""
     everybody = range(len(voices))
 
@@ -131,7 +133,7 @@ def leave_out(labels: Labelled, voices: Floats) -> list[Floats]:
     return [worth([juror for juror in everybody if juror != out]) - whole for out in everybody]
 
 
-def crossed(make: Callable[[Labelled], Rule], labels: Labelled) -> Floats:
+def crossed(make: Callable[[LabelledShares], Rule], labels: LabelledShares) -> Floats:
     """(n,) scores of labels by a rule that was made without those of their fold."""
     scores = np.empty(len(labels.human))
     for inside, outside in _folds(labels):
@@ -139,13 +141,13 @@ def crossed(make: Callable[[Labelled], Rule], labels: Labelled) -> Floats:
     return scores
 
 
-def _folds(labels: Labelled) -> Iterator[tuple[Ints, Ints]]:
+def _folds(labels: LabelledShares) -> Iterator[tuple[Ints, Ints]]:
     """Rows inside and outside of each fold; folds are cut between authors."""
     folds = GroupKFold(min(FOLDS, len(np.unique(labels.cluster))), shuffle=True, random_state=0)
     yield from folds.split(labels.shares, groups=labels.cluster)
 
 
-def agreement(scores: Floats, labels: Labelled) -> Floats:
+def agreement(scores: Floats, labels: LabelledShares) -> Floats:
     """Correlation with people's scores within groups: of all labels, then without each author, (1 + authors,)."""
     machine, human = centred(scores, labels.group), centred(labels.human, labels.group)
     sums = cluster_sums(np.column_stack([machine * human, machine**2, human**2]), labels.cluster)
@@ -169,7 +171,7 @@ def centred(values: Floats, group: Ints) -> Floats:
     return np.asarray((columns - means).T.reshape(values.shape))
 
 
-def weights(labels: Labelled, voices: Floats) -> Floats:
+def weights(labels: LabelledShares, voices: Floats) -> Floats:
     """(J,), >= 0, of sum 1: ridge regression of people's scores on the jurors' within groups, drawn towards the voices
     at their own best slope, each juror in units of its own spread. The voices where it finds no positive weight."""
     jurors, human = centred(labels.shares, labels.group), centred(labels.human, labels.group)
@@ -182,7 +184,7 @@ def weights(labels: Labelled, voices: Floats) -> Floats:
     return found / total if total > 0 else voices
 
 
-def errors(labels: Labelled) -> Floats:
+def errors(labels: LabelledShares) -> Floats:
     """(J, J) correlations of the jurors' errors: of what is left of people's scores when a juror's are put onto their
     scale, within groups. NaN for a juror whose errors do not vary."""
     jurors, human = centred(labels.shares, labels.group), centred(labels.human, labels.group)
@@ -212,7 +214,7 @@ def _maker(name: Combine, voices: Floats, common: tuple[Floats, Floats]) -> Call
     return lambda _: rule
 
 
-def _alone(labels: Labelled) -> list[float]:
+def _alone(labels: LabelledShares) -> list[float]:
     """Each juror's own agreement; -1 where it is undefined."""
     found = [agreement(labels.shares[:, juror], labels)[0] for juror in range(labels.shares.shape[1])]
     return [-1.0 if np.isnan(value) else float(value) for value in found]

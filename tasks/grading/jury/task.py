@@ -26,7 +26,7 @@ from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run, pairs
 from rubricflow.tasks.grading.jury.choose import (
     FEWEST,
-    Labelled,
+    LabelledShares,
     agreement,
     chosen,
     errors,
@@ -135,7 +135,7 @@ def rater_of(plan: Judge, names: Mapping[str, tuple[str, str]]) -> dict[str, str
 # The rule, by labels.
 
 
-class Verdict(NamedTuple):
+class ChosenRule(NamedTuple):
     """How scores are made."""
 
     rule: Rule
@@ -144,7 +144,7 @@ class Verdict(NamedTuple):
     new responses get; others have `rule`."""
     rules: list[dict[str, Any]]
     """Rows of `jury_rules`."""
-    labels: Labelled
+    labels: LabelledShares
     unscored: list[int]
     """Responses without a score, by juror."""
     voices: Floats
@@ -158,7 +158,7 @@ def _verdict(
     responses: TableRef,
     people: TableRef,
     target: str,
-) -> Verdict:
+) -> ChosenRule:
     known = run.read(responses, ["response_id", "item_id", "split", "author_id"]).to_pandas().set_index("response_id")
     known = known.sort_index()
     low = known["item_id"].map({item: bundle.scale.min for item, (bundle, _) in locked.items()})
@@ -205,11 +205,11 @@ def _verdict(
             }
         )
     unscored = [int(np.isnan(column).sum()) for column in columns]
-    return Verdict(rule, of_fold, rows, labels, unscored, voices)
+    return ChosenRule(rule, of_fold, rows, labels, unscored, voices)
 
 
 def _told(
-    run: Run, plan: Judge, jurors: Mapping[str, Juror], names: Mapping[str, tuple[str, str]], verdict: Verdict
+    run: Run, plan: Judge, jurors: Mapping[str, Juror], names: Mapping[str, tuple[str, str]], verdict: ChosenRule
 ) -> list[dict[str, Any]]:
     """Rows of `jurors`."""
     labels, rule = verdict.labels, verdict.rule

@@ -13,7 +13,7 @@ from sklearn.linear_model import Ridge
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.grading.jury.choose import (
     PRIOR,
-    Labelled,
+    LabelledShares,
     agreement,
     chosen,
     errors,
@@ -65,7 +65,7 @@ class World:
         return alone[int(np.argmax(tried["best"].rule.weights))] if tried else float(np.mean(alone))
 
 
-def few(seed: int, jurors: int = 3, labels: int = 40) -> Labelled:
+def few(seed: int, jurors: int = 3, labels: int = 40) -> LabelledShares:
     luck = np.random.default_rng(seed)
     human = luck.random(labels)
     shares = human[:, None] + luck.normal(size=(labels, jurors))
@@ -90,7 +90,7 @@ def test_weights_are_ridge_regression_drawn_to_equal_voices(seed: int) -> None:
 def test_agreement_is_pearsons_and_its_parts_leave_an_author_out() -> None:
     luck = np.random.default_rng(0)
     human, scores, cluster = luck.random(30), luck.random(30), np.repeat([f"{n:02d}" for n in range(10)], 3)
-    labels = Labelled(scores[:, None], human, np.zeros(30, dtype=np.int64), cluster)
+    labels = LabelledShares(scores[:, None], human, np.zeros(30, dtype=np.int64), cluster)
     found = agreement(scores, labels)
     assert found[0] == pytest.approx(pearsonr(scores, human)[0])
     kept = cluster != "03"
@@ -116,7 +116,7 @@ def test_without_labels_equal_voices_and_with_few_no_figure() -> None:
 
 def test_labels_without_a_difference_choose_nothing() -> None:
     world = World([0.3, 0.3], 0.0, [1, 1], labels=40, seed=2)
-    flat = Labelled(world.labels.shares, np.full(40, 0.5), world.labels.group, world.labels.cluster)
+    flat = LabelledShares(world.labels.shares, np.full(40, 0.5), world.labels.group, world.labels.cluster)
     tried = trials(flat, world.voices, world.common)
     assert chosen("choose", tried, world.voices, world.common)[0].name == "mean"
 
@@ -130,7 +130,7 @@ def test_a_copy_is_told_by_its_errors_and_costs_nothing_to_leave_out() -> None:
     luck = np.random.default_rng(4)
     world = World([0.6, 0.6, 0.6], 0.0, [1, 1, 1], labels=200, seed=4)
     copy = np.clip(world.labels.shares[:, 0] + 0.01 * luck.normal(size=200), 0, 1)
-    labels = Labelled(
+    labels = LabelledShares(
         np.column_stack([world.labels.shares, copy]), world.labels.human, world.labels.group, world.labels.cluster
     )
     alike = errors(labels)
