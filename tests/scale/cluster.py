@@ -303,7 +303,7 @@ def judge_study(folder: str, server: str, answers: str, engine: Any = None, addr
     except UserError as error:
         print(f"rubricflow: {error}")
         raise SystemExit(2) from None
-    for ref in judged:
+    for ref in filter(None, judged):
         print("digest", ref.digest)
 
 
