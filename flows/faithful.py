@@ -20,7 +20,7 @@ from rubricflow.flows.command_line import (
 from rubricflow.flows.plan import Plan, plan, record
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
-from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving
+from rubricflow.tasks.core.contracts.backends import backends_serving
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
@@ -109,8 +109,9 @@ def _require_reader(judge: Judge, file: str) -> None:
     if judge.examples:
         rule = "people graded the examples under the scheme as it is: they would speak against every edit"
         raise InputError(rule, file=file, field="judge.examples", hint="leave them out")
-    if "schemes" not in BACKENDS[judge.backend].serves:
-        rule = f"a judge with backend '{judge.backend}' reads no mark scheme"
+    if not judge.can("schemes"):
+        what = "a cascade" if judge.escalate else f"a judge with backend '{judge.backend}'"
+        rule = f"{what} reads no mark scheme"
         raise InputError(rule, file=file, field="judge.backend", hint=f"use {backends_serving('schemes')}")
 
 

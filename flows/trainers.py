@@ -260,8 +260,10 @@ def for_training(path: Path, by_graph: bool = True) -> Study:
     judge = settings.judge
     base = path.parent
     # A judge that knows nothing of texts that nobody has seen, or would say it several times, is refused.
-    if "rollouts" not in BACKENDS[judge.backend].serves or judge.foreign:
+    if not judge.can("rollouts") or judge.foreign:
         rule = "this judge knows only the responses of its data, no rollouts"
+        if judge.escalate:
+            rule = "a cascade goes by calibrated risks, and a rollout has none"
         raise InputError(rule, file=path, field="judge.backend", hint=f"use {backends_serving('rollouts')}")
     if judge.examples:
         rule = "a rollout is judged without worked examples; leave 'examples' out"

@@ -9,7 +9,14 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StringConstraints, model_validator
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, backends_serving, missing_setting, serves
+from rubricflow.tasks.core.contracts.backends import (
+    BACKENDS,
+    Choice,
+    Purpose,
+    backends_serving,
+    missing_setting,
+    serves,
+)
 from rubricflow.tasks.core.contracts.bundle import JudgingRules, Protocol, Scale
 from rubricflow.tasks.core.contracts.protocols import (
     PROTOCOLS,
@@ -222,6 +229,10 @@ class Judge(JudgingRules, Choice):
             raise ValueError("two jurors with the same settings are one and would agree with themselves")
         return self
 
+    def can(self, purpose: Purpose) -> bool:
+        """Whether it answers what is wanted for this. A cascade only judges: who goes on, calibrated risks decide."""
+        return purpose in BACKENDS[self.backend].serves and (purpose == "judge" or not self.escalate)
+
     @property
     def judges_whole_items(self) -> bool:
         """Whether an item's responses bear on one another."""
@@ -388,10 +399,9 @@ class Annotation(Frozen):
         if first == second:
             raise ValueError("two annotators with the same settings are one and would agree with themselves")
         for name, judge in self.annotators.items():
-            if "annotate" not in BACKENDS[judge.backend].serves:
-                raise ValueError(
-                    f"annotator '{name}': backend '{judge.backend}' gives no labels; use {backends_serving('annotate')}"
-                )
+            if not judge.can("annotate"):
+                what = "a cascade" if judge.escalate else f"backend '{judge.backend}'"
+                raise ValueError(f"annotator '{name}': {what} gives no labels; use {backends_serving('annotate')}")
             if judge.examples:
                 raise ValueError(f"annotator '{name}': the examples that annotators see are those of the rubric")
         return self

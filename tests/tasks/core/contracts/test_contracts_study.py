@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
+from rubricflow.tasks.core.contracts.backends import Purpose
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
@@ -167,6 +168,17 @@ def test_what_older_runs_wrote_down_of_a_protocol_without_parts_is_read() -> Non
 def test_a_study_survives_its_own_json() -> None:
     study = Study.model_validate(STUDY)
     assert Study.model_validate_json(study.model_dump_json()) == study
+
+
+def test_a_cascade_judges_and_does_nothing_else(tmp_path: Path) -> None:
+    one = {"backend": "openai", "engine": {"model": "m"}}
+    cascade = {**one, "escalate": [{"backend": "openai", "engine": {"model": "n"}}]}
+    for purpose in get_args(Purpose):
+        assert Judge.model_validate(one).can(purpose)
+        assert Judge.model_validate(cascade).can(purpose) == (purpose == "judge")
+    annotation = {"annotators": {"one": cascade, "two": {"backend": "embedded"}}}
+    with pytest.raises(InputError, match="annotator 'one': a cascade gives no labels"):
+        load_study(written(tmp_path, {**STUDY, "annotation": annotation}))
 
 
 def test_annotators_are_shown_no_examples_but_those_of_the_rubric(tmp_path: Path) -> None:
