@@ -72,12 +72,13 @@ def combine(
     stage: str = "judge",
     rules_of: str | None = None,
 ) -> JuryTables:
-    """Choose a rule for every item or for all, then make the jury's judgments and gradings, shard by shard; what is
-    done is passed over.
+    """Choose a rule for all items together, then make the jury's judgments and gradings, shard by shard; what is done
+    is passed over.
 
     bundles: of the jury; people: human gradings, of which those of the calibration split alone are looked at; target:
-    see `Evaluation.target`; stage: under which name the tables are written; rules_of: the stage whose rules
-    hold for these responses, too, where they were chosen for others of this jury; None to choose them here.
+    see `Evaluation.target`; stage: under which name the tables are written; rules_of: the stage whose rule holds for
+    these responses, too, where it was chosen for others of this jury; None to choose it here. ContractError where
+    jurors judged in different shards.
     """
     sizes = {name: run.shards(juror.gradings.stage) for name, juror in jurors.items()}
     names = [sorted(shards) for shards in sizes.values()]
@@ -96,7 +97,7 @@ def combine(
         of = [np.array([row[part][name] for name in jurors]) for part in ("weights", "shift", "factor")]
         rule = Rule(row["rule"], *of)
     elif open_shards or not run.done(stage, RULES):
-        verdict = _verdict(run, plan, jurors, locked, responses, people, target)
+        verdict = _chosen_rule(run, plan, jurors, locked, responses, people, target)
         rule, rule_of = verdict.rule, verdict.rule_of
         if not run.done(stage, RULES):
             told = _told(run, plan, jurors, names_of, verdict)
@@ -150,7 +151,7 @@ class ChosenRule(NamedTuple):
     voices: Floats
 
 
-def _verdict(
+def _chosen_rule(
     run: Run,
     plan: Judge,
     jurors: Mapping[str, Juror],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -44,9 +45,9 @@ class ComparingProtocol(AskingProtocol):
         artifact, note, _ = verdict_in(request, reply)
         return Checked(None, (unread(note),)) if artifact is None else self.read(artifact[self.field], request.data)
 
+    @abstractmethod
     def read(self, stated: Any, question: Question) -> Checked[Any]:
         """What a stated verdict is worth."""
-        raise NotImplementedError
 
     def repair(self, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
         """The same again with what failed; None where the bundle's budget is spent."""
