@@ -1,26 +1,48 @@
-"""The forms of tools' logs as data. A path names its root first: `log` is the document, `case` one of its cases,
-`verdict` one verdict on it, `key` the verdict's name where verdicts have one. Of several paths the first that holds
-something counts."""
+"""The forms of tools' logs as data, a file each in `forms/`. A path names its root first: `log` is the document, `case`
+one of its cases, `verdict` one verdict on it, `key` the verdict's name where verdicts have one. Of several paths the
+first that holds something counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
 
 Paths = tuple[str, ...]
+TOOLS = (
+    "inspect_ai",
+    "promptfoo",
+    "deepeval",
+    "lm_eval",
+    "openai_evals",
+    "openai_graders",
+    "langfuse",
+    "phoenix",
+    "langsmith",
+    "mlflow",
+    "verifiers",
+    "trl",
+)
+"""The files, in the order in which they are tried."""
 
 
-class Form(NamedTuple):
+class Form(Frozen):
     """How one tool's log is told and read."""
 
     tool: str
     told_by: Paths
-    """Paths that hold something: of the document, or of one of its first cases. Alternatives are joined by '|'."""
-    columns: Mapping[str, Paths]
+    """Paths that hold something: of the document, or of one of its first cases; `like:` a pattern of a case's keys.
+    Alternatives are joined by '|'."""
+    columns: Mapping[str, Paths] = {}
     """Column of `VERDICTS` → where it is. `draw` tells several answers to a case apart, `error` why there is none,
     `person` is what is said of a verdict that a person gave, `rater` who."""
-    cases: str = "log"
-    """The list of cases, or the object of them."""
+    cases: Paths = ("log",)
+    """The list of cases as the tool writes it; none for a file that only tells of those beside it in its folder."""
+    read_cases: str | None = None
+    """The list of cases once `prepare` has worked; as the tool writes it where not given."""
     verdicts: str = "case"
     """The verdicts on a case: a list, an object by criterion, or the case itself; or, where `like:` stands first, a
     pattern of the case's keys whose group is the criterion."""
@@ -33,72 +55,21 @@ class Form(NamedTuple):
     """Where the tool says that scores lie."""
     people: Paths = ()
     """Words of `person` that say that a person gave it, in lower case."""
-    prepare: Callable[[Any], Any] | None = None
-    """What makes the document one that paths can read."""
+    prepare: str | None = None
+    """A function of `prepared` that makes the document, with the one that tells of it, one that paths can read."""
 
 
-def _by_name(listed: str, name: str, log: Any) -> dict[str, Any]:
-    return {str(one.get(name)): one for one in log.get(listed) or () if isinstance(one, dict)}
+class _Forms(Frozen):
+    forms: tuple[Form, ...]
 
 
-def _inspect(log: dict[str, Any]) -> dict[str, Any]:
-    """Scorers by name, so that a score finds its own; long texts that samples keep aside put back."""
-    scorers = _by_name("scorers", "name", log["eval"])
-    for sample in log.get("samples") or ():
-        aside = sample.get("attachments") or {}
-        whole = _put_back({key: sample.get(key) for key in ("input", "messages", "output", "scores")}, aside)
-        sample |= whole if aside else {}
-        for name, score in (sample.get("scores") or {}).items():
-            score["scorer"] = scorers.get(name) or {}
-    return log
+@cache
+def forms() -> tuple[Form, ...]:
+    """All forms, in the order in which they are tried."""
+    folder = Path(__file__).with_name("forms")
+    files = [folder / f"{name}.yaml" for name in TOOLS]
+    return tuple(form for file in files for form in parse(_Forms, {"forms": read_yaml(file)}, file).forms)
 
-
-def _put_back(node: Any, aside: Mapping[str, str]) -> Any:
-    if isinstance(node, str) and node.startswith("attachment://"):
-        return aside.get(node.removeprefix("attachment://"), node)
-    if isinstance(node, list):
-        return [_put_back(one, aside) for one in node]
-    return {key: _put_back(one, aside) for key, one in node.items()} if isinstance(node, dict) else node
-
-
-FORMS: tuple[Form, ...] = (
-    Form(
-        tool="inspect_ai",
-        told_by=("log.eval.task", "log.eval.model", "case.scores"),
-        cases="log.samples",
-        verdicts="case.scores",
-        columns={
-            "case_id": ("case.id",),
-            "draw": ("case.epoch",),
-            "subject": ("log.eval.model",),
-            "group": ("log.eval.task",),
-            "criterion": ("key",),
-            "verdict": ("verdict.value",),
-            "explanation": ("verdict.explanation",),
-            "question": ("case.input",),
-            "answer": ("case.output.completion", "case.messages"),
-            "turns": ("case.messages",),
-            "error": ("case.error.message", "verdict.metadata.unscored_reason", "verdict.reason"),
-            "input_tokens": ("case.output.usage.input_tokens",),
-            "output_tokens": ("case.output.usage.output_tokens",),
-            "reference": ("case.uuid",),
-        },
-        judge={
-            "model": (
-                "verdict.scorer.options.model.model",
-                "verdict.scorer.options.model",
-                "log.eval.model_roles.grader",
-            ),
-            "prompt": ("verdict.scorer.options.template", "verdict.metadata.grading.0.content"),
-            "rubric": ("verdict.scorer.options.instructions",),
-            "settings": ("verdict.scorer.options",),
-        },
-        version=("log.eval.packages.inspect_ai",),
-        known=("0.3.",),
-        prepare=_inspect,
-    ),
-)
-"""In the order in which they are tried."""
 
 PLAIN: Mapping[str, tuple[str, ...]] = {
     "case_id": (

@@ -65,7 +65,7 @@ def read_labels(path: Path, log: Log) -> pd.DataFrame:
         if found[column] is None:
             rule = f"no such column among {', '.join(map(str, names.values()))}"
             raise InputError(rule, file=path, field=column, hint=f"call it one of {', '.join(_COLUMNS[column])}")
-    by_case = log.verdicts.groupby("case_id")["answer_id"].agg(lambda ids: tuple(dict.fromkeys(ids))).to_dict()
+    by_case = log.verdicts.groupby("case_id")["answer_id"].agg(lambda ids: [*dict.fromkeys(ids)]).to_dict()
     answers, criteria = set(log.verdicts["answer_id"]), set(log.verdicts["criterion"])
     labels: dict[tuple[str, str, str], dict[str, object]] = {}
     for number, row in enumerate(rows, 1):
@@ -78,7 +78,7 @@ def read_labels(path: Path, log: Log) -> pd.DataFrame:
             continue
         if answer_id not in answers:
             joined = f"{answer_id}:{told['subject']}"
-            several = by_case.get(answer_id, ())
+            several = by_case.get(answer_id, [])
             if joined in answers:
                 answer_id = joined
             elif len(several) == 1:

@@ -21,7 +21,8 @@ from rubricflow.tasks.core.store.cells import as_text, missing, quoted, text_or_
 from rubricflow.tasks.core.store.delimited import encoding_of
 from rubricflow.tasks.core.store.sheets import open_sheet
 from rubricflow.tasks.core.text.tokens import decimal_of
-from rubricflow.tasks.grading.logs.forms import FORMS, PLAIN, WORDS, Form
+from rubricflow.tasks.grading.logs import prepared
+from rubricflow.tasks.grading.logs.forms import PLAIN, WORDS, Form, forms
 from rubricflow.tasks.grading.logs.record import LABELS, VERDICTS, JudgeFacts, Log, LogScale
 
 LARGEST = 2 << 30
@@ -49,21 +50,27 @@ def read_log(files: Sequence[Path]) -> Log:
         raise InputError(
             f"the files are logs of several tools: {', '.join(sorted(forms))}; give one tool's", file=files[0]
         )
-    rows, people, told, versions = [], [], defaultdict[tuple[str, str], Counter[str]](Counter), set()
-    for path, document, form in documents:
+    rows: list[dict[str, Any]] = []
+    people: list[dict[str, Any]] = []
+    told, versions = defaultdict[tuple[str, str], Counter[str]](Counter), set()
+    beside = {path.parent: document for path, document, form in documents if not form.cases}
+    logs = [log for log in documents if log[2].cases]
+    for path, document, form in logs:
         if form.prepare:
-            document = form.prepare(document)
+            document = getattr(prepared, form.prepare)(document, beside.get(path.parent))
         versions |= {version for version in [_first(form.version, {"log": document})] if version is not None}
-        for number, case in enumerate(_listed(_at(form.cases, {"log": document}), document), 1):
+        for number, case in enumerate(_cases(form, document), 1):
             for found in _verdicts(form, document, case, number):
                 found["file"] = str(path)
+                found["group"] = found["group"] or (path.stem if len(logs) > 1 else None)
                 is_person = str(found.pop("person", "")).casefold() in form.people if form.people else False
                 for name, fact in found.pop("told").items():
-                    told[found["criterion"], name][fact] += 1
+                    if not is_person:
+                        told[found["criterion"], name][fact] += 1
                 (people if is_person else rows).append(found)
     form = documents[0][2]
     if not rows:
-        raise InputError(f"this log of {form.tool} holds no verdict", file=documents[0][0])
+        raise InputError(f"this log of {form.tool} holds no verdict of a judge", file=documents[0][0])
     remarks = [
         f"written by {form.tool} {version}; looked at were versions {', '.join(form.known)}*"
         for version in sorted(map(str, versions))
@@ -170,14 +177,14 @@ def _archive(path: Path) -> dict[str, Any]:
 
 def _form(document: Any, path: Path) -> Form:
     """The first form that tells the document; a plain table where its columns say enough; InputError otherwise."""
-    for form in FORMS:
-        if all(any(_stands(path, form, document) for path in paths.split("|")) for paths in form.told_by):
+    for form in forms():
+        if all(_stands(paths, form, document) for paths in form.told_by):
             return form
     if not isinstance(document, list) or not document or not all(isinstance(row, dict) for row in document):
         seen = (
             f"an object with {', '.join(list(document)[:12])}" if isinstance(document, dict) else "no table of objects"
         )
-        known = ", ".join(dict.fromkeys(form.tool for form in FORMS))
+        known = ", ".join(dict.fromkeys(form.tool for form in forms()))
         raise InputError(f"no form that is known: it is {seen}", file=path, hint=f"known are {known} and plain tables")
     names = {str(name).strip().casefold().replace(" ", "_"): str(name) for row in document[:_FIRST] for name in row}
     columns = {
@@ -192,19 +199,24 @@ def _form(document: Any, path: Path) -> Form:
             hint=f"call it one of {likely}",
         )
     judge = {name.removeprefix("judge "): columns.pop(name) for name in [*columns] if name.startswith("judge ")}
-    return Form("table", (), columns, judge=judge)
+    return Form(tool="table", told_by=(), columns=columns, judge=judge)
 
 
 def _stands(path: str, form: Form, document: Any) -> bool:
-    """Whether a path holds something in the document, or in one of its first cases."""
-    if path.startswith("log."):
-        return _at(path, {"log": document}) is not None
-    cases = list(_listed(_at(form.cases, {"log": document}), document))[:_FIRST]
-    return any(_at(path, {"log": document, "case": case}) is not None for case in cases)
+    """Whether a path, or one of its alternatives, holds something in the document or in one of its first cases."""
+    named = next((found for cases in form.cases if isinstance(found := _at(cases, {"log": document}), list)), [])
+    cases = [case for case in named[:_FIRST] if isinstance(case, dict)]
+    if path.startswith("like:"):
+        return any(re.fullmatch(path.removeprefix("like:"), str(name)) for case in cases for name in case)
+    alternatives = path.split("|")
+    roots = [{"log": document, "case": case} for case in cases] or [{"log": document}]
+    return any(_at(one, root) is not None for one in alternatives for root in roots)
 
 
-def _listed(node: Any, otherwise: Any) -> Iterable[Any]:
-    return node if isinstance(node, list) else node.values() if isinstance(node, dict) and node is not otherwise else ()
+def _cases(form: Form, document: Any) -> list[Any]:
+    """The list of a prepared document's cases."""
+    paths = (form.read_cases,) if form.read_cases else form.cases
+    return next((found for path in paths if isinstance(found := _at(path, {"log": document}), list)), [])
 
 
 def _at(path: str, roots: Mapping[str, Any]) -> Any:
@@ -241,7 +253,7 @@ def _verdicts(form: Form, document: Any, case: Any, number: int) -> Iterator[dic
         pattern = re.compile(form.verdicts.removeprefix("like:"))
         found = [(match[1], case[name]) for name in case if (match := pattern.fullmatch(name))]
     else:
-        node = _at(form.verdicts, roots)
+        node = next((one for path in form.verdicts.split("|") if (one := _at(path, roots)) is not None), None)
         found = (
             list(node.items())
             if isinstance(node, dict) and form.verdicts != "case"
@@ -346,8 +358,13 @@ def _named(rows: list[dict[str, Any]], people: list[dict[str, Any]]) -> list[str
     remarks = []
     if any(row["case_id"] is None for row in rows):
         remarks.append("cases have no id in the log; their number in it stands in its place")
+    groups = defaultdict[str, set[Any]](set)
     for row in (*rows, *people):
         row["case_id"] = row["case_id"] or str(row["number"])
+        groups[row["case_id"]].add(row["group"])
+    if any(len(names - {None}) > 1 for names in groups.values()):  # tasks that number their cases alike
+        for row in (*rows, *people):
+            row["case_id"] = f"{row['group']}/{row['case_id']}" if row["group"] else row["case_id"]
     subjects = defaultdict[str, set[Any]](set)
     for row in rows:
         subjects[row["case_id"]].add(row["subject"])
