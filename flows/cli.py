@@ -111,6 +111,13 @@ COMMANDS = {
 
         What is asked is kept: the study, or a larger rehearsal, pays for it no more.""",
     ),
+    "calibrate": Entry(
+        "calibrate:calibrate",
+        """Say how far the judge of another tool's log can be trusted, by some labels of people. No model is asked.
+
+        Reads logs of inspect_ai, promptfoo, DeepEval, lm-eval and others, and plain tables of id, verdict and
+        explanation. With --with an earlier calibration scores a new log of the same judge.""",
+    ),
     "validate": Entry(
         "validate:validate",
         """Prove data, rubrics, verifier and prompts of a study without asking any model.
@@ -169,6 +176,7 @@ COMMANDS = {
 PANELS = {
     "Grade a class": "init validate plan rehearse grade review grades feedback next rubric batch votes",
     "Train and reward": "reward serve graph annotate adjudicate propose train edit laboratory",
+    "Trust a judge": "calibrate",
     "Study methods": "experiment faithful compare replies",
     "Look and operate": "report sql columns verify",
 }

@@ -35,7 +35,7 @@ _LEADING = regex.compile(
 
 
 def foreign_rows(foreign: Foreign, base: Path) -> list[JsonDict]:
-    """The rows of a foreign table that the study selects: response_id, reply and, if there is one, the recorded score;
+    """The rows of a foreign table that the study selects: response_id, reply, recorded score and explanation, if any;
     repeated replies about a response follow one another as their column has them. Where the replies compare the answers
     of pairs, response_id is the subject of such a request, see `together`, and `sample` the number that the value of
     the repetition's columns has among all.
@@ -49,7 +49,16 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[JsonDict]:
     frame = read(path)
     repetition = _names(foreign.sample)
     order = foreign.order
-    used = dict.fromkeys((*ids, *replies, *_names(foreign.recorded), *repetition, *([order.column] if order else [])))
+    used = dict.fromkeys(
+        (
+            *ids,
+            *replies,
+            *_names(foreign.recorded),
+            *_names(foreign.explanation),
+            *repetition,
+            *([order.column] if order else []),
+        )
+    )
     for name in used:
         need(frame, name, path)
     frame = select(frame, foreign.where, path)
@@ -84,6 +93,7 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[JsonDict]:
             )
         recorded = as_number(cells[foreign.recorded], path, number, foreign.recorded) if foreign.recorded else None
         rows[key] = {"response_id": response_id, "reply": text, "recorded": recorded}
+        rows[key]["explanation"] = text_or_none(cells[foreign.explanation]) if foreign.explanation else None
         if order:
             rows[key]["sample"] = numbers.setdefault(repeated, len(numbers))
     if not rows:

@@ -42,6 +42,7 @@ from rubricflow.tasks.core.monitor.shared_stage import (
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse, counted
+from rubricflow.tasks.grading.judge.explained import cite_explanations, explanations
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.keep import keeping_of
 from rubricflow.tasks.grading.judge.progress import Progress
@@ -232,6 +233,9 @@ class ShardJudge:
             People(*people, assignment.target) if people else None,
         )
         self._recorded = foreign_scores(plan.foreign, assignment.base) if plan.foreign else {}
+        self._explained = (
+            explanations(plan.foreign, assignment.base) if plan.foreign and plan.foreign.explanation else {}
+        )
         self._keeping = keeping_of(assignment.run, plan, rater.rater_id)
         self._sheets = sheets_of(assignment.run, assignment.items, assignment.bundles)
 
@@ -252,6 +256,8 @@ class ShardJudge:
                     graded.append(grade_batch(shown, sample, self._replies, self._on_wave, self._on_open))
         if plan.foreign:
             signal_recorded(graded, self._recorded, plan.foreign)
+            if plan.foreign.explanation:
+                cite_explanations(graded, self._explained)
         last = [called.answer.attempts[-1].reply for sample in graded for called in sample.called]
         errors = Counter(reply.error for reply in last if reply.error and not reply.error.startswith(_OF_ONE))
         has_replies = run.shards(self._assignment.stage) or run.shards(self._assignment.parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -56,7 +57,7 @@ def read_labels(path: Path, log: Log) -> pd.DataFrame:
     InputError names file, row and field: no column of ids or scores, an id or a criterion that the log does not have,
     a case of several answers, a score that is no number and no known word, or two of one rater that differ.
     """
-    rows = rows_of(path)
+    rows = _long(rows_of(path), log)
     names = {str(name).strip().casefold().replace(" ", "_"): name for name in (rows[0] if rows else {})}
     found = {
         column: next((names[name] for name in likely if name in names), None) for column, likely in _COLUMNS.items()
@@ -102,7 +103,7 @@ def read_labels(path: Path, log: Log) -> pd.DataFrame:
                     file=path,
                     row=number,
                     field=str(found["criterion"] or "criterion"),
-                    hint=f"there are {', '.join(sorted(criteria))}",
+                    hint=f"there are {', '.join(sorted(criteria))}; --criterion NAME takes one",
                 )
             criterion = only
         score = number_of_verdict(told["score"])
@@ -125,3 +126,14 @@ def read_labels(path: Path, log: Log) -> pd.DataFrame:
     if not labels:
         raise InputError("holds no label", file=path)
     return pd.DataFrame(labels.values(), columns=[*LABELS]).astype({"score": "float64"})
+
+
+def _long(rows: list[dict[str, Any]], log: Log) -> list[dict[str, Any]]:
+    """Rows with a column for each criterion as rows with one score; others as they are."""
+    if not rows or not (wide := [name for name in rows[0] if name and name in log.scales]):
+        return rows
+    return [
+        {**{key: value for key, value in row.items() if key not in wide}, "criterion": name, "score": row[name]}
+        for row in rows
+        for name in wide
+    ]

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.store.cells import did_you_mean, quoted
 from rubricflow.tasks.core.store.files import digest_of
 
 VERDICTS: Mapping[str, str] = {
@@ -88,3 +90,17 @@ class Log(NamedTuple):
     """By criterion; of those without any score nothing."""
     remarks: tuple[str, ...]
     """Sentences for people."""
+
+    def of(self, criterion: str) -> Log:
+        """What the log holds of one criterion; InputError where it has none of that name."""
+        if criterion not in self.scales:
+            raise InputError(
+                f"there is no criterion {quoted(criterion)} with a score; there are {', '.join(self.scales)}",
+                file=self.files[0],
+                hint=did_you_mean(criterion, self.scales),
+            )
+        return self._replace(
+            verdicts=self.verdicts[self.verdicts["criterion"] == criterion].reset_index(drop=True),
+            labels=self.labels[self.labels["criterion"] == criterion].reset_index(drop=True),
+            scales={criterion: self.scales[criterion]},
+        )

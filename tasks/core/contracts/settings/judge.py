@@ -28,7 +28,7 @@ from rubricflow.tasks.core.contracts.protocols import (
     WorkedExamples,
     protocols_where,
 )
-from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative, Positive, Share
+from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative, Positive, Share, left_out
 from rubricflow.tasks.core.contracts.settings.data import Where
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
 
@@ -93,6 +93,9 @@ class Foreign(Frozen):
     may be several columns, and the same value, such as a prompt's name, is the same sample of every pair."""
     recorded: str | None = None
     """Column of the score that the other system read from it, to compare with ours; of repeated replies their mean."""
+    explanation: str | None = left_out(None)
+    """Column of what the judge said for its score: the words in it that stand in quotation marks are looked for in the
+    response. Left out of what names a run where there is none."""
     where: Where = {}
     """Only rows in which each of these columns has this value, or one of these."""
     reader: Reader

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rubricflow.tasks.core.contracts.bundle import CriterionKind, EvidenceType, Scale
-from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative
+from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative, left_out
 from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
 from rubricflow.tasks.core.contracts.settings.data import Data, Split
 from rubricflow.tasks.core.contracts.settings.edit import Edit
@@ -169,6 +169,23 @@ class Money(Frozen):
     """US dollars for one unit of it."""
 
 
+class LoggedJudge(Frozen):
+    """What the log of another tool tells of the judge whose verdicts it holds, as `rubricflow calibrate` writes it."""
+
+    tool: str
+    """Whose form the log has."""
+    version: str | None = None
+    """Of the tool."""
+    files: tuple[str, ...]
+    """The log's files by name."""
+    told: dict[str, str]
+    """Model, prompt, rubric and settings of the judge, as far as they are told."""
+    digest: str
+    """SHA-256 of what is told: a calibration holds for this judge and for no other."""
+    remarks: tuple[str, ...] = ()
+    """What a reader of the figures should know of the log."""
+
+
 class Study(Frozen):
     """A study file."""
 
@@ -190,6 +207,8 @@ class Study(Frozen):
     asked for again; where several people marked an answer, its score is what `evaluation.target` says. calibrate: they
     fit and test the machine's scores, and each answer goes by its machine score or to a person, as if unmarked."""
     evaluation: Evaluation = Evaluation()
+    log: LoggedJudge | None = left_out(None)
+    """Where the verdicts of another tool's judge are calibrated: what its log tells of it."""
     money: Money = Field(default=Money(), exclude=True)
     """By what costs are shown. Like `run`, and the prices of engines, it is no part of the run's identity."""
     run: Placement = Field(default=Placement(), exclude=True)

@@ -1,0 +1,132 @@
+"""The command `calibrate`: how far the judge of another tool's log can be trusted, by some labels of people."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+import yaml
+
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder, arguments
+from rubricflow.flows.grade import grade
+from rubricflow.flows.next_labels import propose_labels
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.store.files import write_atomically
+from rubricflow.tasks.grading.logs.labels import read_labels
+from rubricflow.tasks.grading.logs.read import read_log
+from rubricflow.tasks.grading.logs.record import JudgeFacts, Log
+from rubricflow.tasks.grading.logs.study import LogStudy, appended, study_of
+
+_TABLES = ("answers", "verdicts", "labels", "marks")
+_NEXT = 20
+
+
+def calibrate(
+    logs: Annotated[
+        list[Path], typer.Argument(help="The log: a file, several, or their folder; forms are told by content.")
+    ],
+    labels: Annotated[
+        Path | None, typer.Option("--labels", help="People's labels: a table of id, (criterion), (rater), score.")
+    ] = None,
+    earlier: Annotated[
+        Path | None,
+        typer.Option("--with", help="In place of labels: the folder of an earlier calibration of the same judge."),
+    ] = None,
+    criterion: Annotated[
+        str | None, typer.Option("--criterion", help="Of a log with several the one that is labelled.")
+    ] = None,
+    study: Annotated[
+        Path | None, typer.Option("--study", help="The folder for the study; LOG.calibration beside it if not given.")
+    ] = None,
+    warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
+) -> None:
+    """Writes the log as a study, grades it without any model, and says which answers to label next."""
+    log = read_log(logs) if criterion is None else read_log(logs).of(criterion)
+    _say(log)
+    if labels is not None and earlier is not None:
+        raise InputError("give --labels, which calibrate, or --with, which applies an earlier calibration; not both")
+    given = [log.labels, *([read_labels(labels, log)] if labels else [])]
+    people = pd.concat([frame for frame in given if len(frame)] or [log.labels])
+    if earlier is None and people.empty:
+        rule = "there are no labels of people to calibrate by"
+        raise InputError(
+            rule, field="--labels", hint="give a table of id, score, or an earlier calibration: --with FOLDER"
+        )
+    folder = study or logs[0].parent / f"{logs[0].stem}.calibration"
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", folder.name.removesuffix(".calibration")).strip("_-")[:60] or "log"
+    made = study_of(log, people, name)
+    if earlier is not None:
+        made = applied(made, log.judge, earlier, logs[0])
+    print(*made.remarks, sep="\n", end="\n" if made.remarks else "")
+    file = write_study(made, folder)
+    print(f"study: {file}")
+    grade(study=str(file), warehouse=warehouse)
+    proposed = propose_labels(file, warehouse, None, _NEXT)
+    if proposed.rows:
+        ids = ", ".join(row["response_id"] for row in proposed.rows[:_NEXT])
+        print(f"label next: {ids}\n  rubricflow next {arguments(file, warehouse, None)} --to labels.csv")
+
+
+def _say(log: Log) -> None:
+    """What was read, before anything is made of it."""
+    rows = log.verdicts
+    version = f" {log.judge.version}" if log.judge.version else ""
+    criteria = rows["criterion"].nunique()
+    print(
+        f"{log.judge.tool}{version}: {len(rows):,} verdicts on {rows['answer_id'].nunique():,} answers"
+        + (f" by {criteria} criteria" if criteria > 1 else "")
+    )
+    states = rows["status"].value_counts()
+    for state in ("refused", "failed", "unscored"):
+        if state in states:
+            print(f"{state}: {states[state]:,}")
+    print(*log.remarks, sep="\n", end="\n" if log.remarks else "")
+
+
+def write_study(made: LogStudy, folder: Path) -> Path:
+    """Writes the files of a study of a log; returns the study's. InputError where another study lies there."""
+    file = folder / "study.yaml"
+    if file.exists() and load_study(file).log is None:
+        raise InputError("is a study of no log; name another folder", file=file, hint="--study FOLDER")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _TABLES:
+        frame: pd.DataFrame = getattr(made, name)
+        frame.to_parquet(folder / f"{name}.parquet", index=False)
+    for path, content in ((folder / "rubrics.yaml", made.rubrics), (file, made.study)):
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+        write_atomically(path, text.encode())
+    return file
+
+
+def applied(made: LogStudy, judge: JudgeFacts, folder: Path, log: Path) -> LogStudy:
+    """The study of a new log with what an earlier calibration has learned.
+
+    InputError where that is none, or is stale: its judge is another one, or has other criteria or scales.
+    """
+    file = (folder if folder.is_dir() else folder.parent) / "study.yaml"
+    if not file.exists() or (known := load_study(file).log) is None:
+        raise InputError(
+            "holds no calibration of a log", file=folder, hint="the folder that `calibrate --labels` wrote"
+        )
+    changes = JudgeFacts(known.tool, known.version, known.told).changes(judge)
+    rubrics: dict[str, Any] = yaml.safe_load((file.parent / "rubrics.yaml").read_text(encoding="utf-8"))
+    before = {rubric["rubric_id"]: rubric for rubric in rubrics["rubrics"]}
+    now = [rubric["rubric_id"] for rubric in made.rubrics["rubrics"]]
+    changes += [f"criterion {name}: was not calibrated" for name in now if name not in before]
+    if changes:
+        rule = f"the calibration in {folder} is stale, its judge was another one: {'; '.join(changes)}"
+        raise InputError(rule, file=log, hint="label some of its answers: --labels FILE")
+    tables = {name: pd.read_parquet(file.parent / f"{name}.parquet") for name in _TABLES}
+    whole = appended(made, tables)
+    earlier_study: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    sources = earlier_study["data"]["sources"]
+    study = {
+        **made.study,
+        "data": {"sources": [made.study["data"]["sources"][0], *sources[1:]]},
+        "release": earlier_study["release"],
+    }
+    return whole._replace(study=study, rubrics={"rubrics": [before[name] for name in now]})

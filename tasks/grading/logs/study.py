@@ -1,0 +1,212 @@
+"""A log with labels as a study that the ordinary stages grade: each criterion is an item, each answer a response."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from rubricflow.tasks.core.stats.agreement import SLACK, level_count
+from rubricflow.tasks.grading.logs.record import Log, LogScale
+
+WHOLE = "verdict"
+"""The item of verdicts on the whole."""
+FEWEST = 40
+"""Labels of a criterion below which one promise is made for all criteria together."""
+_STEPS = (1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.04, 0.02, 0.01, 0.005, 0.001)
+_FEW_LEVELS = 3
+_LONGEST = 4_000
+"""Characters of a rubric or question that a study keeps."""
+
+
+class LogStudy(NamedTuple):
+    """The files of a study."""
+
+    study: dict[str, Any]
+    """study.yaml."""
+    rubrics: dict[str, Any]
+    """rubrics.yaml."""
+    answers: pd.DataFrame
+    """answers.parquet: response_id, item_id, question, author, text and groups."""
+    verdicts: pd.DataFrame
+    """verdicts.parquet: response_id, sample, score and explanation."""
+    labels: pd.DataFrame
+    """labels.parquet: response_id, split and a column for each rater; no row without labels."""
+    marks: pd.DataFrame
+    """marks.parquet: response_id, rater, criterion_id and level, whether the person credits it."""
+    remarks: list[str]
+    """What was decided of scales, in words."""
+
+
+def item_of(criterion: str) -> str:
+    """The item that stands for a criterion."""
+    return criterion or WHOLE
+
+
+def response_ids(rows: pd.DataFrame, several: bool) -> pd.Series[str]:
+    """The responses of rows with answer_id and criterion. several: whether there are several criteria."""
+    return rows["answer_id"] + "|" + rows["criterion"].map(item_of) if several else rows["answer_id"]
+
+
+def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
+    """The study of a log and people's labels of it (columns LABELS). Criteria without any score are left out.
+
+    Scores are calibrated to the scale that people used. Where it is not the judge's, the judge's is stretched to it.
+    """
+    verdicts = log.verdicts[log.verdicts["criterion"].isin([*log.scales])]
+    criteria = [*log.scales]
+    several = len(criteria) > 1
+    scales, remarks = dict[str, tuple[float, float, float]](), list[str]()
+    for criterion in criteria:
+        given = labels.loc[labels["criterion"] == criterion, "score"]
+        scales[criterion] = people_scale(log.scales[criterion], [*given])
+        low, high, _ = scales[criterion]
+        seen = log.scales[criterion]
+        if (low, high) != (seen.lowest, seen.highest) and len(given):
+            judge = f"{seen.lowest:g} to {seen.highest:g}"
+            remarks.append(
+                f"{item_of(criterion)}: people score {low:g} to {high:g} and the judge {judge}, stretched to it"
+            )
+    rows = verdicts.assign(response_id=response_ids(verdicts, several), item_id=verdicts["criterion"].map(item_of))
+    first = rows.drop_duplicates("response_id")
+    questions = first["question"].dropna().unique()
+    grouped = [
+        group for group in ("subject", "group") if first[group].notna().all() and 1 < first[group].nunique() <= 20
+    ]
+    asked = str(questions[0])[:_LONGEST] if len(questions) == 1 else None
+    answers = pd.DataFrame(
+        {
+            "response_id": first["response_id"],
+            "item_id": first["item_id"],
+            "question": [asked or f"{item} (the log's cases have questions of their own)" for item in first["item_id"]],
+            "author": first["case_id"],
+            "text": first["answer"].fillna(""),
+            **{group: first[group] for group in grouped},
+        }
+    )
+    labels = labels.assign(response_id=response_ids(labels, several))
+    raters = sorted(labels["rater"].unique())
+    columns = {rater: f"rater {number}" for number, rater in enumerate(raters, 1)}
+    wide = labels.pivot(index="response_id", columns="rater", values="score").rename(columns=columns)
+    chosen = labels.groupby("response_id")["split"].first() if len(labels) else pd.Series(dtype=object)
+    wide = wide.reset_index().assign(split=lambda frame: frame["response_id"].map(chosen).astype(object))
+    middle = {criterion: (low + high) / 2 for criterion, (low, high, _) in scales.items()}
+    marks = pd.DataFrame(
+        {
+            "response_id": labels["response_id"],
+            "rater": labels["rater"],
+            "criterion_id": "credit",
+            "level": (labels["score"] >= labels["criterion"].map(middle) - SLACK).astype("int64"),
+        }
+    )
+    told = log.judge.told
+    rubrics = [
+        {
+            "rubric_id": item_of(criterion),
+            "title": item_of(criterion),
+            "text": (told.get(f"{criterion}: rubric") or told.get("rubric") or item_of(criterion))[:_LONGEST],
+            "scale": {"min": low, "max": high, "step": step},
+            "traits": [
+                {"id": "score", "name": item_of(criterion), "min": low, "max": high, "step": step, "source": "judged"}
+            ],
+            "criteria": [
+                {"id": "credit", "trait": "score", "text": item_of(criterion), "levels": ["not credited", "credited"]}
+            ],
+        }
+        for criterion, (low, high, step) in scales.items()
+    ]
+    samples = int(rows["sample"].max()) + 1
+    counted = labels.groupby("criterion")["response_id"].nunique()
+    is_each = several and counted.reindex(criteria).fillna(0).min() >= FEWEST
+    coarse = min(level_count(*scale) for scale in scales.values()) <= _FEW_LEVELS
+    has_texts = bool(answers["text"].str.strip().any())
+    sources: list[dict[str, Any]] = [
+        {
+            "file": "answers.parquet",
+            "items": {"item_id": "item_id", "question": "question", "rubric_id": "item_id"},
+            "responses": {"response_id": "response_id", "item_id": "item_id", "author_id": "author", "text": "text"},
+            **({"groups": {group: group for group in grouped}} if grouped else {}),
+        }
+    ]
+    if len(labels):
+        scored = [{"rater": rater, "score": column} for rater, column in columns.items()]
+        sources.append({"file": "labels.parquet", "scored": "response_id", "split": "split", "scores": scored})
+        marked = {"response_id": "response_id", "rater_id": "rater", "criterion_id": "criterion_id", "level": "level"}
+        sources.append({"file": "marks.parquet", "marks": marked})
+    reader = {"pattern": r"^(-?[0-9.]+(?:e-?[0-9]+)?)$"}
+    stretched = {
+        item_of(criterion): {"scale": {"min": seen.lowest, "max": seen.highest, "step": seen.highest - seen.lowest}}
+        for criterion, seen in log.scales.items()
+        if seen.highest > seen.lowest
+    }
+    foreign: dict[str, Any] = {
+        **{"file": "verdicts.parquet", "response_id": "response_id", "reply": "reply", "explanation": "explanation"},
+        **({"sample": "sample"} if samples > 1 else {}),
+        **{"reader": reader, "items": stretched},
+    }
+    features = {"calibration": {"features": ["judge", "characters", "embedding"] if has_texts else ["judge"]}}
+    if not has_texts:
+        remarks.append("the log holds no answers: nothing is known of their words, and quotes cannot be looked for")
+    study: dict[str, Any] = {
+        "name": name,
+        "marks": "calibrate",
+        "data": {"sources": sources},
+        "rubrics": {"file": "rubrics.yaml"},
+        "split": {"by": "author", "cross": True},
+        "judge": {
+            **{"protocol": "dhs", "backend": "replay", "min_tokens": 0, "failed_quote": "count", "foreign": foreign},
+            **({"samples": samples} if samples > 1 else {}),
+            "signals": ["score", "length", "invalid_evidence"] if has_texts else ["score"],
+        },
+        **({} if has_texts else features),
+        "release": {"tolerance": 0 if coarse else 1, "risk": 0.1, "by": "item" if is_each or not several else "set"},
+        "log": {
+            **{"tool": log.judge.tool, "version": log.judge.version, "files": [*log.files]},
+            **{"told": dict(log.judge.told), "digest": log.judge.digest, "remarks": [*log.remarks, *remarks]},
+        },
+    }
+    written = pd.DataFrame(
+        {
+            "response_id": rows["response_id"],
+            "sample": rows["sample"],
+            "reply": [None if math.isnan(score) else repr(float(score)) for score in rows["score"]],
+            "explanation": rows["explanation"],
+        }
+    )
+    return LogStudy(study, {"rubrics": rubrics}, answers, written, wide, marks, remarks)
+
+
+def people_scale(seen: LogScale, scores: list[float]) -> tuple[float, float, float]:
+    """(lowest, highest, step) of a criterion as people score it: the judge's scale where their scores lie on it, what
+    they used themselves where they do not, or where ten of them or more say yes or no on a scale of the judge's own."""
+    low, high = seen.lowest, seen.highest
+    if scores and (min(scores) < low or max(scores) > high or (len(scores) >= 10 and {*scores} == {0.0, 1.0})):
+        low, high = min(scores), max(scores)
+    if high <= low:
+        low, high = (0.0, 1.0) if 0 <= low <= 1 else (low - 1, low + 1)
+    span, used = high - low, [*scores] or [low, high]
+    for step in _STEPS:
+        steps = [span / step, *((score - low) / step for score in used)]
+        if all(abs(number - round(number)) < SLACK for number in steps) and span / step <= 100:
+            return low, high, step
+    return low, high, span / 100
+
+
+def appended(new: LogStudy, earlier: Mapping[str, pd.DataFrame]) -> LogStudy:
+    """The study of a new log with the labelled answers, verdicts, labels and marks of an earlier one before its own,
+    under ids of their own: what they taught is applied, and the new answers are scored by it."""
+    labelled = {*earlier["labels"]["response_id"]}
+
+    def taken(name: str) -> pd.DataFrame:
+        frame = earlier[name][earlier[name]["response_id"].isin(labelled)]
+        more = {"response_id": "calibration|" + frame["response_id"]}
+        return frame.assign(**more, **({"author": "calibration|" + frame["author"]} if "author" in frame else {}))
+
+    return new._replace(
+        answers=pd.concat([taken("answers"), new.answers])[[*new.answers.columns]],
+        verdicts=pd.concat([taken("verdicts"), new.verdicts]),
+        labels=taken("labels"),
+        marks=taken("marks"),
+    )
