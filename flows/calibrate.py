@@ -10,7 +10,7 @@ import pandas as pd
 import typer
 import yaml
 
-from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder, arguments
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder
 from rubricflow.flows.grade import grade
 from rubricflow.flows.next_labels import propose_labels
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -67,8 +67,7 @@ def calibrate(
     grade(study=str(file), warehouse=warehouse)
     proposed = propose_labels(file, warehouse, None, _NEXT)
     if proposed.rows:
-        ids = ", ".join(row["response_id"] for row in proposed.rows[:_NEXT])
-        print(f"label next: {ids}\n  rubricflow next {arguments(file, warehouse, None)} --to labels.csv")
+        print(f"label next: {', '.join(row['response_id'] for row in proposed.rows)}")
 
 
 def _say(log: Log) -> None:

@@ -17,6 +17,8 @@ FEWEST = 40
 """Labels of a criterion below which one promise is made for all criteria together."""
 _STEPS = (1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.04, 0.02, 0.01, 0.005, 0.001)
 _FEW_LEVELS = 3
+_RISK = 0.1
+"""Share of wrong verdicts that the promise allows."""
 _LONGEST = 4_000
 """Characters of a rubric or question that a study keeps."""
 
@@ -120,7 +122,11 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
     samples = int(rows["sample"].max()) + 1
     counted = labels.groupby("criterion")["response_id"].nunique()
     is_each = several and counted.reindex(criteria).fillna(0).min() >= FEWEST
-    coarse = min(level_count(*scale) for scale in scales.values()) <= _FEW_LEVELS
+    is_exact = any(
+        level_count(*scale) <= _FEW_LEVELS
+        or _says_nothing(labels.loc[labels["criterion"] == criterion, "score"], scale[2])
+        for criterion, scale in scales.items()
+    )
     has_texts = bool(answers["text"].str.strip().any())
     sources: list[dict[str, Any]] = [
         {
@@ -161,7 +167,11 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
             "signals": ["score", "length", "invalid_evidence"] if has_texts else ["score"],
         },
         **({} if has_texts else features),
-        "release": {"tolerance": 0 if coarse else 1, "risk": 0.1, "by": "item" if is_each or not several else "set"},
+        "release": {
+            "tolerance": 0 if is_exact else 1,
+            "risk": _RISK,
+            "by": "item" if is_each or not several else "set",
+        },
         "log": {
             **{"tool": log.judge.tool, "version": log.judge.version, "files": [*log.files]},
             **{"told": dict(log.judge.told), "digest": log.judge.digest, "remarks": [*log.remarks, *remarks]},
@@ -176,6 +186,12 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
         }
     )
     return LogStudy(study, {"rubrics": rubrics}, answers, written, wide, marks, remarks)
+
+
+def _says_nothing(scores: pd.Series[float], step: float) -> bool:
+    """Whether one and the same score for all answers would be within a step of nearly all that people gave."""
+    within = [float((abs(scores - score) <= step + SLACK).mean()) for score in scores.unique()]
+    return max(within, default=0.0) >= 1 - _RISK
 
 
 def people_scale(seen: LogScale, scores: list[float]) -> tuple[float, float, float]:

@@ -18,18 +18,21 @@ def state(found: ReleaseVerdict, gates: Rows) -> str:
     return ", ".join([*words, f"{say.plural(missed, 'gate')} missed"] if missed else words)
 
 
-def next_step(found: ReleaseVerdict, rules: Rows, study: str | None, has_review: bool = True) -> str:
+def next_step(
+    found: ReleaseVerdict, rules: Rows, study: str | None, has_review: bool = True, is_log: bool = False
+) -> str:
     """What to do next, with the command to type: one that does not refuse.
 
     rules: rows of `release_rules`; study: what to type behind a command about this study, None where its commands would
-    not find this run; has_review: whether people can review it where its tables are (votes need a folder).
+    not find this run; has_review: whether people can review it where its tables are (votes need a folder); is_log:
+    whether it calibrates the judge of a log.
     """
     if study is None:
         return (
             "Next: write what --model, --url and --compare-with say into the study file and grade it: review, grades "
             "and feedback read the study as it is written."
         )
-    if not rules:
+    if not rules or is_log:
         return f"Next, find the answers that people should score first:\n  rubricflow next {study} --to labels.csv"
     grades = f"rubricflow grades {study} --to grades.xlsx"
     if not found.waiting:

@@ -61,7 +61,7 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
         say.plain(shown.verdict.words),
         *([say.plain(shown.why_nothing)] if shown.why_nothing else []),
         *shown.preferences,
-        next_step(shown.verdict, rules, command, not run.warehouse.mirrored),
+        next_step(shown.verdict, rules, command, not run.warehouse.mirrored, study.log is not None),
     ]
     tables = figure_tables(metrics, gates)
     facts = {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"], "target": study.evaluation.target}
@@ -69,6 +69,8 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
     leave_table(run.run_id, "metrics", as_records(tables[0]))
     aside = [f"The judge's {shown.sources}."] if shown.sources else []
     aside += [shown.ranking.sentence, shown.ranking.doubles] if shown.ranking.sentence else []
+    if study.log:  # what its owner asks first
+        sentences[:0], aside = filter(None, aside), []
     told = [*sentences, *filter(None, aside)]
     command_line = f"rubricflow report {run.run_id} --warehouse {shlex.quote(run.warehouse.place)} --serve"
     listed = [f"The whole report: `{command_line}`", "", *(f"- {name}: `{value}`" for name, value in facts.items())]

@@ -35,6 +35,7 @@ from rubricflow.tasks.grading.report.charts import TEMPLATE
 from rubricflow.tasks.grading.report.errors import errors_section
 from rubricflow.tasks.grading.report.evidence import evidence_section
 from rubricflow.tasks.grading.report.figures import Figures
+from rubricflow.tasks.grading.report.log import headline, trust_section
 from rubricflow.tasks.grading.report.preferences import preference_lines, preference_section
 from rubricflow.tasks.grading.report.summary import next_step
 
@@ -114,6 +115,8 @@ def view(
     tolerances = {item: release["tolerance"] * bounds[2] for item, bounds in scales.items()}
     wrong = wrong_words(release["tolerance"], scales.values())
     found = verdict(counts["final"], rules, verdicts, wrong)
+    logged = study.get("log")
+    found = found._replace(sentence=headline(found)) if logged else found
     nothing = nothing_scored(counts["nothing"])
     why_nothing = ""
     if found.waiting and not found.released and not found.held_back:
@@ -132,6 +135,7 @@ def view(
     typical = cases(answers.middle(scores), "Two typical held-out answers, picked by rule (median risk), not by hand")
     worst = cases(answers.worst(scores, scales), "The worst disagreements, at most two of a question")
     sections = (
+        trust_section(logged, scores, scales, figures) if logged else None,
         gates.use_section(verdicts, rules, figures, covered, wrong, why_nothing),
         answers.answers_section(
             tables.answers.to_pylist() if tables.answers else [],
@@ -165,7 +169,7 @@ def view(
     reasons = {short[why] if times[short[why]] == 1 else why: n for why, n in found.waiting.items()}
     bar = {"parts": _bar(found), "waiting": waiting, "reasons": reasons}
     side: list[Part] = [body(TEMPLATE, "looks", looks)] if looks else []
-    side.append(Text(next_step(found, rules, "STUDY.yaml", has_review), "note lines"))
+    side.append(Text(next_step(found, rules, "STUDY.yaml", has_review, bool(logged)), "note lines"))
     worth = WorthOfQuotes(counts["worth"][0]).sentence
     if worth:
         side.append(Text(f"{worth}.", "note"))
@@ -177,7 +181,7 @@ def view(
         Columns([top_table(ranking), side]),
     ]
     page = Page(
-        "Run report",
+        "Judge report" if logged else "Run report",
         study["name"],
         found.sentence,
         tuple(section for section in sections if section is not None),
