@@ -127,11 +127,6 @@ def listed(log: Any, aside: Any) -> Any:
     return log if isinstance(log, list) else log.get("data") or log.get("items") or log.get("scores") or []
 
 
-def split(log: Any, aside: Any) -> Any:
-    """The rows of a table that is written as its columns and its data."""
-    return [dict(zip(log["columns"], row, strict=True)) for row in log["data"]] if isinstance(log, dict) else log
-
-
 _OF_ROLLOUT = ("step", "example_id", "id", "advantage", "total_ms", "generation_ms", "scoring_ms", "logprob", "seed")
 
 

@@ -97,8 +97,7 @@ def _documents(files: Sequence[Path]) -> Iterator[tuple[Path, Any, Form]]:
         for path in sorted(given.rglob("*")) if given.is_dir() else [given]:
             if path.is_file():
                 try:
-                    document = _document(path)
-                    yield path, document, _form(document, path)
+                    yield path, *_told(_document(path), path)
                 except (InputError, UnicodeDecodeError):
                     if not given.is_dir():
                         raise
@@ -136,9 +135,13 @@ def _json(path: Path) -> Any:
     """One JSON value, or one in every line."""
     text = path.read_text(encoding=encoding_of(path, None)[0])
     try:
-        return json.loads(text)
+        document = json.loads(text)
     except ValueError as error:
         whole = error
+    else:
+        if isinstance(document, dict) and document.keys() >= {"columns", "data"}:  # a table as pandas splits it
+            return [dict(zip(document["columns"], row, strict=True)) for row in document["data"]]
+        return document
     records = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
@@ -175,29 +178,31 @@ def _archive(path: Path) -> dict[str, Any]:
 # Which form a document has.
 
 
-def _form(document: Any, path: Path) -> Form:
-    """The first form that tells the document; a plain table where its columns say enough; InputError otherwise."""
-    for form in forms():
-        if all(_stands(paths, form, document) for paths in form.told_by):
-            return form
-    if not isinstance(document, list) or not document or not all(isinstance(row, dict) for row in document):
-        seen = (
-            f"an object with {', '.join(list(document)[:12])}" if isinstance(document, dict) else "no table of objects"
-        )
-        known = ", ".join(dict.fromkeys(form.tool for form in forms()))
-        raise InputError(f"no form that is known: it is {seen}", file=path, hint=f"known are {known} and plain tables")
-    names = {str(name).strip().casefold().replace(" ", "_"): str(name) for row in document[:_FIRST] for name in row}
+def _told(document: Any, path: Path) -> tuple[Any, Form]:
+    """A document and its form: the first that tells it, or a plain table where its columns say enough. One object that
+    no form tells is a list of one; InputError where that is none either."""
+    lists = [document] if isinstance(document, list) else [document, [document]]
+    for given in lists:
+        for form in forms():
+            if all(_stands(paths, form, given) for paths in form.told_by):
+                return given, form
+    if document in ({}, []) or not all(isinstance(row, dict) for row in lists[-1]):
+        raise InputError("no form that is known: it is no table of objects", file=path)
+    return lists[-1], _plain(document, lists[-1], path)
+
+
+def _plain(document: Any, rows: list[dict[str, Any]], path: Path) -> Form:
+    """The form of a plain table; InputError where no column of verdicts is among its own."""
+    names = {str(name).strip().casefold().replace(" ", "_"): str(name) for row in rows[:_FIRST] for name in row}
     columns = {
         column: tuple(f"case.{names[name]}" for name in likely if name in names) for column, likely in PLAIN.items()
     }
     columns = {column: paths for column, paths in columns.items() if paths}
     if not columns.keys() & {"score", "verdict"}:
-        likely = ", ".join((*PLAIN["score"], *PLAIN["verdict"]))
-        raise InputError(
-            f"no form that is known, and no column of verdicts among {', '.join(names.values())}",
-            file=path,
-            hint=f"call it one of {likely}",
-        )
+        known = ", ".join(dict.fromkeys(form.tool for form in forms()))
+        seen = f"{'an object' if isinstance(document, dict) else 'a table'} with {', '.join([*names.values()][:12])}"
+        hint = f"known are {known}, and tables with a column {', '.join((*PLAIN['verdict'][:4], *PLAIN['score'][:1]))}"
+        raise InputError(f"no form that is known: it is {seen}", file=path, hint=hint)
     judge = {name.removeprefix("judge "): columns.pop(name) for name in [*columns] if name.startswith("judge ")}
     return Form(tool="table", told_by=(), columns=columns, judge=judge)
 

@@ -210,19 +210,25 @@ def people_scale(seen: LogScale, scores: list[float]) -> tuple[float, float, flo
     return low, high, span / 100
 
 
+NEW = "new|"
+"""Before the ids of a new log's answers and cases that an earlier calibration has, too."""
+
+
 def appended(new: LogStudy, earlier: Mapping[str, pd.DataFrame]) -> LogStudy:
-    """The study of a new log with the labelled answers, verdicts, labels and marks of an earlier one before its own,
-    under ids of their own: what they taught is applied, and the new answers are scored by it."""
+    """The study of a new log with the labelled answers, verdicts, labels and marks of an earlier one before its own:
+    what they taught is applied, and the new answers are scored by it. The earlier ones keep their ids, by which folds
+    are drawn, so that the same mapping is fitted again."""
     labelled = {*earlier["labels"]["response_id"]}
+    kept = {name: frame[frame["response_id"].isin(labelled)] for name, frame in earlier.items()}
 
-    def taken(name: str) -> pd.DataFrame:
-        frame = earlier[name][earlier[name]["response_id"].isin(labelled)]
-        more = {"response_id": "calibration|" + frame["response_id"]}
-        return frame.assign(**more, **({"author": "calibration|" + frame["author"]} if "author" in frame else {}))
+    def apart(frame: pd.DataFrame, column: str, taken: set[str]) -> pd.DataFrame:
+        renamed = [NEW + name if name in taken else name for name in frame[column]]
+        return frame.assign(**{column: renamed})
 
+    answers = apart(apart(new.answers, "response_id", labelled), "author", {*kept["answers"]["author"]})
     return new._replace(
-        answers=pd.concat([taken("answers"), new.answers])[[*new.answers.columns]],
-        verdicts=pd.concat([taken("verdicts"), new.verdicts]),
-        labels=taken("labels"),
-        marks=taken("marks"),
+        answers=pd.concat([kept["answers"], answers])[[*new.answers.columns]],
+        verdicts=pd.concat([kept["verdicts"], apart(new.verdicts, "response_id", labelled)]),
+        labels=kept["labels"],
+        marks=kept["marks"],
     )
