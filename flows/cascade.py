@@ -7,13 +7,17 @@ import logging
 from rubricflow.flows.judging import bundles_for, judged_by
 from rubricflow.flows.plan import Plan, prices_of
 from rubricflow.flows.stage import references, staged
+from rubricflow.tasks.core.contracts.backends import BACKENDS, is_free
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.judging import Attempts
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.llm.mailbox import asking_together
+from rubricflow.tasks.core.llm.budget import unpriced
+from rubricflow.tasks.core.llm.mailbox import asking_together, open_outbox
+from rubricflow.tasks.core.llm.opening import model_of
 from rubricflow.tasks.core.monitor.runs import log
 from rubricflow.tasks.grading.calibrate.task import calibrate_step
 from rubricflow.tasks.grading.cascade.task import (
+    DOLLARS,
     CascadeTables,
     StepTables,
     choose_limits,
@@ -32,6 +36,8 @@ def cascaded(job: Plan, data: Ingested, locked: Locked) -> tuple[CascadeTables, 
     limits are chosen, and then each step judges what reaches it."""
     run, study = job.run, job.study
     plans = study.judge.steps
+    if study.judge.cost_limit is not None and open_outbox() is None:  # of a batch the answers say whose prices hold
+        check_prices(job)
     made, steps = list[TableRef](), list[StepTables]()
     marked = staged(
         run,
@@ -102,6 +108,16 @@ def cascaded(job: Plan, data: Ingested, locked: Locked) -> tuple[CascadeTables, 
         stages=("judge", "calibrate"),
     )
     return tables, [marked, *made, limits]
+
+
+def check_prices(job: Plan) -> None:
+    """InputError where the cost of a cascade is limited, and nobody says what one of its judges costs."""
+    prices = prices_of(job)
+    for name, judge in job.study.judge.jurors.items():
+        has_price = BACKENDS[judge.backend].needs == "engine" and model_of(judge, job.base) in prices
+        if not (is_free(judge) or has_price):
+            said = judge.engine.model if judge.engine else judge.backend
+            raise unpriced(f"{name} ({said})", **DOLLARS)
 
 
 def _tell(limits: dict[str, list[float | None]]) -> None:

@@ -63,7 +63,10 @@ def judged_by(
         stage=stage,
         rules_of=rules_of,
     )
-    return JudgedTables(*together), [table for juror in jurors.values() for table in juror]
+    return JudgedTables(*together[:3]), [
+        *filter(None, together[3:]),
+        *(table for juror in jurors.values() for table in juror),
+    ]
 
 
 def bundles_for(job: Plan, judge: Judge, data: Ingested, locked: Locked) -> TableRef:

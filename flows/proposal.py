@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from rubricflow.flows.review import runs_of
@@ -19,13 +20,14 @@ from rubricflow.tasks.core.contracts.tables.rubrics import JurorBundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.worth import QUERIES, rater_costs
 from rubricflow.tasks.core.llm.prices import money
+from rubricflow.tasks.core.monitor.runs import log
 from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse, pairs
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
-from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, foreseen_cost, least_cost, stopping
+from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, foreseen_cost, least_cost, least_costs, stopping
 from rubricflow.tasks.grading.cascade.scopes import PEOPLE, cascade_labels, joined
 
 MOST_JUDGES, MOST_STEPS = 6, 3
@@ -86,12 +88,6 @@ def _told(
 ) -> Iterator[Line]:
     costs, n = [step.cost for step in steps], len(rows.risk)
     by_people = PEOPLE * (max(costs) or 1.0)
-
-    def chosen(part: StepRisks) -> tuple[float, float] | None:
-        """(cost of an answer, share left to people), None where nothing is promised."""
-        found = least_cost(part, costs, by_people, release.risk, release.confidence, most=most)
-        return None if found is None else (found.asking, 1 - found.released / len(part.risk))
-
     made = least_cost(rows, costs, by_people, release.risk, release.confidence, most=most)
     basis = f"{say.count(n)} marked answers; of {say.plural(len(every), 'judge')}"
     if made is None:
@@ -103,7 +99,15 @@ def _told(
         rule = f"stops up to risk {limit:.3f}" if limit > NEVER else "stops nothing"
         here = int((place == number - 1).sum())
         yield f"step {number}", f"{step.rater_id} of run {step.run_id}", f"{rule}: {here} of {n} marked answers"
-    low, high, sure = _bootstrap(rows, chosen)
+    log(f"{DRAWS} draws of {say.plural(n, 'marked answer')}, to say how sure that is")
+    times = _draws(rows)
+    drawn_limits = least_costs(rows, times, costs, by_people, release.risk, release.confidence, most=most)
+    found = [
+        (one.asking, 1 - one.released / size)
+        for one, size in zip(drawn_limits, times.sum(axis=0), strict=True)
+        if one is not None
+    ]
+    low, high = np.quantile(found, [0.025, 0.975], axis=0) if found else np.full((2, 2), np.nan)
     yield (
         "wrong of what goes out",
         f"{made.wrong} of {made.released}",
@@ -113,7 +117,7 @@ def _told(
     def shown(cost: float) -> str:
         return money(cost * answers) if unit == "usd" else f"{cost * answers:,.0f} {unit}"
 
-    drawn = f"{DRAWS} draws of the marked answers, of which {sure:.0%} allow a promise"
+    drawn = f"{DRAWS} draws of the marked answers, of which {len(found) / DRAWS:.0%} allow a promise"
     yield (
         "judging",
         shown(made.asking),
@@ -122,25 +126,12 @@ def _told(
     yield "to people", say.share(1 - made.released / n), f"{say.share(low[1])} to {say.share(high[1])}, {drawn}"
 
 
-def _bootstrap(
-    rows: StepRisks, chosen: Callable[[StepRisks], tuple[float, float] | None]
-) -> tuple[tuple[float, ...], tuple[float, ...], float]:
-    """Ends of 95 % of what is chosen on resampled authors, and the share of draws in which something is."""
-    rng, names = np.random.default_rng(0), np.unique(rows.cluster)
-    at = {name: np.flatnonzero(rows.cluster == name) for name in names}
-    found = []
-    for _ in range(DRAWS):
-        drawn = rng.choice(names, len(names))
-        places = np.concatenate([at[name] for name in drawn])
-        cluster = np.repeat(np.arange(len(drawn)), [len(at[name]) for name in drawn]).astype(str)
-        constant = None if rows.constant is None else rows.constant[places]
-        part = StepRisks(rows.risk[places], rows.wrong[places], rows.open[places], cluster, constant)
-        found.append(chosen(part))
-    kept = np.array([one for one in found if one is not None]).reshape(-1, 2)
-    if not len(kept):
-        return (np.nan, np.nan), (np.nan, np.nan), 0.0
-    low, high = np.quantile(kept, [0.025, 0.975], axis=0)
-    return tuple(low.tolist()), tuple(high.tolist()), len(kept) / DRAWS
+def _draws(rows: StepRisks) -> npt.NDArray[np.float32]:
+    """(n, DRAWS) How often each answer is in a draw of as many authors, with replacement."""
+    names, codes = np.unique(rows.cluster, return_inverse=True)
+    luck = np.random.default_rng(0)
+    drawn = luck.multinomial(len(names), np.full(len(names), 1 / len(names)), DRAWS)
+    return np.asarray(drawn.T[codes], dtype=np.float32)
 
 
 def _rows(steps: Sequence[KnownJudge], release: Release) -> StepRisks:

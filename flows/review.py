@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -26,9 +25,10 @@ from rubricflow.flows.plan import annotating, plan
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
+from rubricflow.tasks.core.contracts.tables.calibration import Escalations
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
-from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, JurorBundles
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.web.server import serve
 from rubricflow.tasks.grading.calibrate.predictions import PredictionAssignment, Predictor
@@ -116,32 +116,44 @@ class Following:
 
     def __init__(self, run: Run, study: Study) -> None:
         self._run, self._study, self._lock = run, study, threading.Lock()
+        self._predictors = dict[int, Predictor]()
 
-    @cached_property
-    def _predictor(self) -> Predictor:
-        """Opened where the first score is asked for."""
-        named = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "judge"), (Bundles, "lock"))
-        items, responses, gradings, bundles = (self._run.ref(row, stage) for row, stage in named)
-        plan = self._study.calibration
-        return Predictor.of(PredictionAssignment(self._run, plan, items, responses, gradings, bundles))
+    def _predictor(self, response_id: str) -> Predictor:
+        """Of the run or, of a cascade, of the step whose score the response has; opened where the first score is asked
+        for."""
+        run, number = self._run, 0
+        if self._study.judge.escalate:
+            where = ds.field("response_id") == response_id
+            (number,) = run.table(Escalations, "calibrate", ["step"], where)["step"].to_pylist()
+        if number not in self._predictors:
+            items, responses = (run.ref(row, "ingest") for row in (Items, Responses))
+            judged, fitted = (f"{stage}-{number}" if number else stage for stage in ("judge", "calibrate"))
+            gradings, bundles = run.ref(Gradings, judged), run.ref(Bundles, "lock")
+            if number:
+                (own,) = next(run.batches(gradings, ["bundle_id"], 1))["bundle_id"].to_pylist()
+                locked = (run.ref(JurorBundles, stage) for stage in run.stages(JurorBundles))
+                bundles = next(ref for ref in locked if own in run.read(ref, ["bundle_id"])["bundle_id"].to_pylist())
+            made_of = PredictionAssignment(
+                run, self._study.calibration, items, responses, gradings, bundles, fitted, fitted
+            )
+            self._predictors[number] = Predictor.of(made_of)
+        return self._predictors[number]
 
     def __call__(self, response_id: str, levels: Mapping[str, int]) -> PredictedScore | str:
         """The score of a response with these levels, by criterion, in place of the judge's."""
-        if self._study.judge.escalate:  # several mappings, and under which one its levels stand is not theirs to say
-            return STATED
         of_response = ds.field("response_id") == response_id
         with self._lock:
             gradings, judgments = (
                 self._run.table(row, "judge", where=of_response).to_pylist(maps_as_pydicts="strict")
                 for row in (Gradings, Judgments)
             )
-            item_id = gradings[0]["item_id"]
-            bundle = self._predictor.bundles[item_id]
+            item_id, predictor = gradings[0]["item_id"], self._predictor(response_id)
+            bundle = predictor.bundles[item_id]
             if not score_follows(bundle):
                 return STATED
-            if item_id not in self._predictor.mappings:
+            if item_id not in predictor.mappings:
                 return UNFITTED
             samples = {row["sample"]: [one for one in judgments if one["sample"] == row["sample"]] for row in gradings}
             moved = [regraded(bundle, grading, samples[grading["sample"]], levels) for grading in gradings]
-            predictions = self._predictor.predicted(conform(Gradings, moved).select(GRADING))
+            predictions = predictor.predicted(conform(Gradings, moved).select(GRADING))
         return predicted_score(predictions.to_pylist()[0], bundle.scale)

@@ -6,10 +6,14 @@ from cascade_study import make_study
 
 from rubricflow.flows import proposal as proposing
 from rubricflow.flows.grade import grade
+from rubricflow.flows.review import Following
 from rubricflow.flows.validate import planned_calls
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
+from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.judging import Attempts
+from rubricflow.tasks.core.llm.prices import price_of
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.cascade import task as asking
@@ -132,7 +136,21 @@ def test_calls_without_a_reply_do_not_make_the_costs_of_all_others_unknown(monke
     )
     monkeypatch.setattr(asking, "_read", lambda run, table, columns: table.select(columns))
     tables = asking.StepTables((), calls.select(["response_id"]), calls, (), None, None)
-    assert asking.step_costs(None, [step], [tables], {}) == ([1100.0], "tokens")
+    assert asking.step_costs(None, step, [tables], {}) == ([1100.0], "tokens")
+    limited = step.model_copy(update={"cost_limit": 0.01})
+    with pytest.raises(InputError, match=r"step 1 \(m\).*cost_limit"):
+        asking.step_costs(None, limited, [tables], {})
+    price = price_of(Engine.model_validate({"model": "m", "price": {"input": 1, "output": 10}}))
+    assert asking.step_costs(None, limited, [tables], {"m": price}) == ([pytest.approx(2900e-6)], "usd")
+
+
+def test_a_limit_in_dollars_without_a_price_is_refused_before_anything_is_asked(tmp_path):
+    study = make_study(tmp_path)
+    study.write_text(study.read_text().replace("  escalate:", "  cost_limit: 0.01\n  escalate:"))
+    with pytest.raises(InputError, match=r"step 1.*cost_limit.*price: "):
+        graded(study, tmp_path / "warehouse")
+    run = Warehouse.open(tmp_path / "warehouse")
+    assert not any(run.run(name).stages(Attempts) for name in run.begun())
 
 
 def test_the_plan_says_the_most_that_each_step_may_be_asked(steps):
@@ -165,3 +183,23 @@ def test_a_plan_proposes_the_cascade_that_the_marked_answers_of_finished_runs_al
     assert 400 < tokens < 400 * 31
     with pytest.raises(UserError, match="price"):
         list(proposing.proposal(load_study(study), str(tmp_path / "warehouse"), 0.1, 20.0))
+
+
+def test_levels_that_people_set_are_mapped_as_the_step_does_whose_score_the_answer_has(tmp_path):
+    study = make_study(tmp_path)
+    text = study.read_text()
+    told = "protocol: rulers\n{0}backend: simulated\n{0}truth: {{rater: one, noise: {1}, seed: {2}}}\n"
+    judge = f"judge:\n  {told.format('  ', 0.3, 1)}  escalate:\n    - {told.format('      ', 0.02, 2)}"
+    rest = text[text.index("calibration: {minimum") :].replace("tolerance: 0", "tolerance: 1")
+    study.write_text(text[: text.index("judge:")] + judge + rest)
+    run = graded(study, tmp_path / "warehouse")
+    placed = dict(rows(run, "SELECT response_id, step FROM escalations"))
+    assert set(placed.values()) == {1, 2}
+    follow = Following(run, load_study(study))
+    by_step = {step: [response for response, own in placed.items() if own == step][:5] for step in (1, 2)}
+    for response in [*by_step[1], *by_step[2]]:
+        ((score, low, high),) = rows(run, f"SELECT score, low, high FROM predictions WHERE response_id = '{response}'")
+        found = follow(response, {})
+        assert (found.score, found.low, found.high) == (score, low, high)
+        best, worst = follow(response, {"P1": 2}), follow(response, {"P1": 0})
+        assert best.score > worst.score

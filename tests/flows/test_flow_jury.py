@@ -16,7 +16,9 @@ from tiny_study import RUBRICS
 from typer.testing import CliRunner, Result
 
 from rubricflow.flows import cli
+from rubricflow.tasks.core.contracts.tables.checks import Checks
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, Jurors, JuryRules
+from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 ANSWERS = 24
@@ -136,6 +138,24 @@ def test_one_more_rater_is_what_the_stages_behind_see(scene: Scene) -> None:
     assert told["slow"]["alike"] == "down"
     assert told["liar"]["agreement"] is None  # it says the same of every answer
     assert told["slow"]["tokens"] == 14 * ANSWERS
+
+
+def test_the_rules_are_held_against_the_contract_and_verify_sees_a_change_of_them(scene: Scene) -> None:
+    run = scene.run
+    kept = [run.table(Checks, stage, ["table_name"]).to_pylist() for stage in run.stages(Checks)]
+    checked = {row["table_name"] for rows in kept for row in rows}
+    assert {"jury_rules", "jurors"} <= checked
+    listed = read_manifest(run)["tables"]
+    (file,) = run.folder.rglob("jury_rules/**/*.parquet")
+    assert any(table["table"] == "jury_rules" for table in listed)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
+    words = ["verify", run.run_id, "--warehouse", str(scene.folder / "house")]
+    result = CliRunner().invoke(cli.app, words)
+    file.write_bytes(whole)
+    assert result.exit_code
+    assert "jury_rules" in result.output
+    assert CliRunner().invoke(cli.app, words).exit_code == 0
 
 
 def test_every_juror_is_seen_by_validate_and_the_dry_run(scene: Scene) -> None:

@@ -95,7 +95,12 @@ def test_pairs_are_asked_in_both_orders_measured_printed_and_resumed_for_nothing
     assert f"1.000 [1.000, 1.000], n {PAIRS - ties}" in out
     rows = run.table(Comparisons, "judge").to_pylist()
     assert len(rows) == len(run.table(Attempts, "judge").to_pylist()) == 2 * PAIRS
-    assert (run.folder / "report.html").read_text().count("does it choose as people do?") >= 1
+    page = (run.folder / "report.html").read_text()
+    (headline,) = re.findall("<h1[^>]*>(.*?)</h1>", page, re.DOTALL)
+    assert re.findall(r"\d+", headline)[:2] == ["100", str(PAIRS - ties)]  # of scores nothing is said
+    assert 'id="preferences"' in page
+    assert not re.findall('id="(?:use|agreement|raters|answers)"', page)
+    assert not re.search(f"of {2 * PAIRS} (?:scores|answers)", out)
 
 
 def test_groups_are_scored_in_several_orders(tmp_path: Path) -> None:
@@ -109,7 +114,9 @@ def test_groups_are_scored_in_several_orders(tmp_path: Path) -> None:
     assert not run.stages(Comparisons)
 
 
-def test_recorded_verdicts_of_another_system_are_read_in_its_own_words(tmp_path: Path) -> None:
+def test_recorded_verdicts_of_another_system_are_read_in_its_own_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Of one prompt the verdict is always the first shown, of the other it is right; one reply says nothing."""
     rows = []
     for n in range(PAIRS):
@@ -132,6 +139,9 @@ def test_recorded_verdicts_of_another_system_are_read_in_its_own_words(tmp_path:
     assert (found["pair_accuracy", "0"], found["pair_accuracy", "1"]) == (1.0, 0.5)  # keen, lazy
     assert (found["pair_agreed_share", "1"], found["pair_agreed", "0"]) == (0.0, 1.0)
     lost = [row for row in run.table(Comparisons, "judge").to_pylist() if row["winner"] is None]
+    counted = f"{len(lost)} of {4 * PAIRS} comparisons"
+    assert counted in capsys.readouterr().out
+    assert counted in (run.folder / "report.html").read_text()
     assert [(row["item_id"], row["sample"], row["unscored_reason"]) for row in lost] == [
         ("q5", 0, "unreadable_reply")
     ] * 2

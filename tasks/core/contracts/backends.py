@@ -107,6 +107,11 @@ def is_generative(choice: Choice) -> bool:
     return BACKENDS[choice.backend].reads_prose and missing_setting(choice) is None
 
 
+def is_free(choice: Choice) -> bool:
+    """Whether what these settings name answers without a price."""
+    return BACKENDS[choice.backend].rater_kind in ("encoder", "trained")
+
+
 def serves(purpose: Purpose) -> AfterValidator:
     """Marks a setting that names a backend for a purpose."""
 

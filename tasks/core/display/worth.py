@@ -29,9 +29,9 @@ QUERIES = {
         GROUP BY ALL ORDER BY g.rater_id, g.response_id""",
     "cost_of_rater": """
         SELECT rater_id, count(DISTINCT response_id) AS answers, sum(usd) AS usd,
-            count(*) FILTER (usd IS NULL) AS unpriced,
+            count(*) FILTER (usd IS NULL AND prompt_tokens + completion_tokens IS NOT NULL) AS unpriced,
             sum(prompt_tokens + completion_tokens)::DOUBLE AS tokens,
-            count(*) FILTER (prompt_tokens + completion_tokens IS NULL AND usd IS DISTINCT FROM 0) AS uncounted
+            count(*) FILTER (prompt_tokens + completion_tokens IS NULL AND usd IS NULL) AS uncounted
         FROM costs GROUP BY ALL ORDER BY ALL""",
     "cascade_limits": "SELECT * FROM cascade_limits ORDER BY scope, step",
     "lines": """
@@ -59,6 +59,8 @@ class Worth(NamedTuple):
     released: int
     n: int
     calibrated: bool
+    uncounted: int = 0
+    """Calls, such as those cut off by their deadline, of which nobody says what they took: they are not in the cost."""
 
 
 def worths(found: Mapping[str, pd.DataFrame], release: Row) -> tuple[list[Worth], str]:
@@ -67,7 +69,11 @@ def worths(found: Mapping[str, pd.DataFrame], release: Row) -> tuple[list[Worth]
     found: query → its rows; release: settings, of which `risk`, `confidence`, `tolerance` and `by`.
     """
     limits, risks = found["cascade_limits"], found["label_risks"]
-    costs, unit = rater_costs([*map(str, risks["rater_id"].unique())], found["cost_of_rater"], limits)
+    calls = found["cost_of_rater"]
+    costs, unit = rater_costs([*map(str, risks["rater_id"].unique())], calls, limits)
+    lacking = {} if calls.empty else dict(zip(calls["rater_id"], calls["uncounted"], strict=True))
+    together = "cascade-" if len(limits) else "jury:"
+    lacking |= {rater: sum(lacking.values()) for rater in risks["rater_id"].unique() if rater.startswith(together)}
     judged = list[Worth]()
     for rater, rows in risks.groupby("rater_id", sort=False):
         name, whole = str(rater), str(rater).startswith("cascade-")
@@ -80,17 +86,20 @@ def worths(found: Mapping[str, pd.DataFrame], release: Row) -> tuple[list[Worth]
             error = Estimate(wrong / released, *exact_interval(wrong, released), n=released)
         steps = limits.loc[limits["rater_id"] == name, "step"]
         label = "the cascade" if whole else f"step {steps.iloc[0]}: {name}" if len(steps) else name
-        judged.append(Worth(label, costs.get(name), _agreement(rows), error, released, len(rows), True))
+        judged.append(
+            Worth(label, costs.get(name), _agreement(rows), error, released, len(rows), True, lacking.get(name, 0))
+        )
     for rater, rows in found["jurors"].groupby("rater_id", sort=False):
-        alone = Worth(str(rater), costs.get(str(rater)), _agreement(rows), Estimate(None), 0, len(rows), False)
-        judged.append(alone)
+        agreement, missing = _agreement(rows), lacking.get(str(rater), 0)
+        judged.append(Worth(str(rater), costs.get(str(rater)), agreement, Estimate(None), 0, len(rows), False, missing))
     return sorted(judged, key=lambda one: (one.cost is None, one.cost or 0.0)), unit
 
 
 def rater_costs(raters: Sequence[str], calls: pd.DataFrame, limits: pd.DataFrame) -> tuple[dict[str, float], str]:
     """Rater → what judging an answer costs it, and in what: US dollars where all are known, else tokens, else nothing.
 
-    A jury costs what all with calls do; a cascade each of its steps, as often as marked answers reach it.
+    Calls that nobody counts are left out. A jury costs what all with calls do; a cascade each of its steps, as often as
+    marked answers reach it.
     """
     if len(limits):
         costs = {str(rater): float(cost) for rater, cost in zip(limits["rater_id"], limits["cost"], strict=True)}
@@ -100,8 +109,10 @@ def rater_costs(raters: Sequence[str], calls: pd.DataFrame, limits: pd.DataFrame
         whole = float((limits["cost"] * (limits["n"] - before) * asked).sum()) / max(n, 1)
         costs |= {rater: whole for rater in raters if rater.startswith("cascade-")}
         return costs, str(limits["unit"].iloc[0])
-    unit = "usd" if len(calls) and not calls["unpriced"].any() else "tokens"
-    if not len(calls) or (unit == "tokens" and calls["uncounted"].any()):
+    # A call that was cut off says nothing of what it took: its judge costs at least what the others took.
+    units = ("usd", "tokens") if len(calls) and not calls["unpriced"].any() else ("tokens",)
+    unit = next((name for name in units if len(calls) and calls[name].notna().all()), None)
+    if unit is None:
         return {}, "answers"
     own = {str(row["rater_id"]): float(row[unit]) / row["answers"] for row in calls.to_dict("records")}
     return own | {rater: sum(own.values()) for rater in raters if rater.startswith("jury:")}, unit
@@ -199,8 +210,17 @@ def section_of(
         f"promise: at most {say.rate(release['risk'])} wrong. Numbers in brackets are 95% intervals.",
         drawings=tuple(_drawings(priced, times, across, lines)) if len(priced) > 1 else (),
         tables=(Table("worth", "Judges, juries and cascades", header, tuple(_cells(one, minutes) for one in judged)),),
-        notes=() if all(one.calibrated for one in judged) else ("Jurors alone are shown before calibration.",),
+        notes=tuple(_notes(judged)),
     )
+
+
+def _notes(judged: Sequence[Worth]) -> Iterator[str]:
+    if not all(one.calibrated for one in judged):
+        yield "Jurors alone are shown before calibration."
+    for one in judged:
+        if one.uncounted and one.cost is not None:
+            calls = say.plural(one.uncounted, "call")
+            yield f"{say.name(one.name)} costs more than shown: nobody counts what {calls} took, such as those cut off."
 
 
 def _drawings(priced: Sequence[Worth], times: int, across: str, lines: Mapping[str, float]) -> Iterator[Drawing]:

@@ -131,14 +131,14 @@ def on_budget(backend: Backend, price: Price | None = None, engine: Engine | Non
     says it. engine: whose model may think before it replies."""
     budget = _budget.get()
     if "usd" in budget and price is None:
-        raise unpriced(backend.model)
+        raise unpriced(f"'{backend.model}'")
     return Budgeted(backend, budget, price, engine) if budget else backend
 
 
-def unpriced(model: str) -> InputError:
-    """Why no budget in dollars can be kept."""
-    rule = f"nobody says what '{model}' costs, so that --budget-usd cannot be kept"
-    hint = "price: {input: 2.5, output: 10} beside the model, in US dollars a million tokens; or --token-budget"
+def unpriced(who: str, limit: str = "--budget-usd", instead: str = "--token-budget") -> InputError:
+    """Why no limit in dollars can be kept."""
+    rule = f"nobody says what {who} costs, so that {limit} cannot be kept"
+    hint = f"price: {{input: 2.5, output: 10}} beside the model, in US dollars a million tokens; or {instead}"
     return InputError(rule, field="engine.price", hint=hint)
 
 

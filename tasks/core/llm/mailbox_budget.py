@@ -86,7 +86,7 @@ class MailboxBudget:
         amounts: Amounts = {"tokens": counts.prompt + counts.reply}
         if "usd" in self._caps:
             if rates is None:
-                raise unpriced(model)
+                raise unpriced(f"'{model}'")
             price = Price(tuple(rates), tuple(rates), "", None)
             amounts["usd"] = dearest(counts, price) if is_most else in_billionths(cost_of(counts, price) or 0.0)
         return {unit: amounts[unit] for unit in self._caps}

@@ -228,10 +228,10 @@ def squared_sizes(cluster: ArrayLike) -> Ints:
     return np.asarray(np.cumsum(2 * before + 1), dtype=np.int64)
 
 
-def effective(n: Ints, squares: Ints, alike: float) -> Floats:
+def effective(n: Ints, squares: Ints, alike: float | Floats) -> Floats:
     """Independent rows that n clustered ones are worth, shape of n: n over Kish's design effect (Kish 1965).
 
-    n: >= 1; squares: sum of their squared cluster sizes; alike: intraclass correlation, 0 .. 1.
+    n: >= 1; squares: sum of their squared cluster sizes; alike: intraclass correlation, 0 .. 1, of each or all.
     """
     return np.asarray(n / (1 + (squares / n - 1) * alike), dtype=np.float64)
 

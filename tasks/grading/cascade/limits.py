@@ -5,7 +5,7 @@ An answer stops at the first step whose risk of it is at most the step's limit; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -94,10 +94,34 @@ def least_cost(
     of them is taken. The test is that of `promise`, of all that the cascade lets out together, so that it does not
     matter how the errors of its steps hang together.
     """
-    if len(rows.risk) < fewest_without_error(target, confidence):
-        return None
+    once = np.ones((len(rows.risk), 1), np.float32)
+    return next(least_costs(rows, once, costs, by_people, target, confidence, unlikely, most))
+
+
+def least_costs(
+    rows: StepRisks,
+    times: npt.NDArray[np.float32],
+    costs: Sequence[float],
+    by_people: float,
+    target: float,
+    confidence: float,
+    unlikely: float = UNLIKELY,
+    most: float = np.inf,
+) -> Iterator[ChosenLimits | None]:
+    """`least_cost` of each of D samples of the clusters, of the limits that are tried for all rows.
+
+    times: (n, D), how often each row, with all of its cluster, is in a sample, each time as a cluster of its own.
+    """
     policies = _grid(rows)
-    tried = _tried(rows, policies, costs, by_people)
+    samples = zip(*(column.T for column in _tried_often(rows, policies, costs, by_people, times)), strict=True)
+    for tried, size in zip(map(_Tried._make, samples), times.sum(axis=0), strict=True):
+        enough = size >= fewest_without_error(target, confidence)
+        yield _cheapest(rows, policies, tried, target, confidence, unlikely, most) if enough else None
+
+
+def _cheapest(
+    rows: StepRisks, policies: Floats, tried: _Tried, target: float, confidence: float, unlikely: float, most: float
+) -> ChosenLimits | None:
     allowed, chance = _chance(rows, tried, target, confidence, unlikely, most)
     path, cost = list[int](), np.inf
     for at in np.lexsort((tried.cost, -chance)):  # the likeliest first, of those the cheapest
@@ -183,40 +207,58 @@ def _grid(rows: StepRisks) -> Floats:
 
 
 def _tried(rows: StepRisks, policies: Floats, costs: Sequence[float], by_people: float) -> _Tried:
-    n, steps = rows.risk.shape
+    once = np.ones((len(rows.risk), 1), np.float32)
+    return _Tried._make(column[:, 0] for column in _tried_often(rows, policies, costs, by_people, once))
+
+
+def _tried_often(
+    rows: StepRisks, policies: Floats, costs: Sequence[float], by_people: float, times: npt.NDArray[np.float32]
+) -> _Tried:
+    """The same in D samples, (m, D) each; times: see `least_costs`."""
+    (n, steps), draws = rows.risk.shape, times.shape[1]
     if len(policies) > (size := max(1, _CELLS // n)):
         blocks = [policies[at : at + size] for at in range(0, len(policies), size)]
-        parts = [_tried(rows, block, costs, by_people) for block in blocks]
+        parts = [_tried_often(rows, block, costs, by_people, times) for block in blocks]
         return _Tried(*map(np.concatenate, zip(*parts, strict=True)))
     left = np.ones((len(policies), n), dtype=np.bool_)
-    wrong, expected, constant, asking = np.zeros((4, len(policies)))
+    counted = np.zeros((4, len(policies), draws))
     missed = np.zeros(n) if rows.constant is None else rows.constant
+    rest, asking = np.tile(times.sum(axis=0, dtype=np.float64), (len(policies), 1)), np.zeros((len(policies), draws))
     for step in range(steps):
-        is_asked = (policies[:, step] >= 0) | (step == 0)
-        asking += costs[step] * is_asked * left.sum(axis=1)
+        is_asked = (policies[:, [step]] >= 0) | (step == 0)
+        asking += costs[step] * is_asked * rest
         may_stop = rows.open[:, step]
         stops = left & may_stop & (rows.risk[:, step] <= policies[:, [step]])
-        wrong += stops @ rows.wrong[:, step].astype(np.float64)
-        expected += stops @ np.where(may_stop, rows.risk[:, step], 0.0)
-        constant += stops @ missed
+        of_row = np.ones(n), rows.wrong[:, step], np.where(may_stop, rows.risk[:, step], 0.0), missed
+        columns = np.hstack([times * part[:, None].astype(np.float32) for part in of_row])
+        counted += (stops.astype(np.float32) @ columns).reshape(-1, 4, draws).swapaxes(0, 1)
         left &= ~stops
-    released = n - left.sum(axis=1)
-    _, codes = np.unique(rows.cluster, return_inverse=True)
+        rest = times.sum(axis=0) - counted[0]
+    released = counted[0].round().astype(np.int64)
+    names, first, codes = np.unique(rows.cluster, return_index=True, return_inverse=True)
     squares = released
-    if codes.max() + 1 < n:
+    if len(names) < n:
         by_cluster = (~left).astype(np.float32) @ csr_array((np.ones(n, np.float32), (np.arange(n), codes)))
-        squares = (by_cluster**2).sum(axis=1).astype(np.int64)
-    # As alike as the most alike step: what stops is a mixture of all.
-    alike = max(likeness(bad, rows.cluster) for bad in rows.wrong.T)
+        squares = (by_cluster**2 @ times[first]).round().astype(np.int64)
+    alike = [_most_alike(rows.wrong, codes, column.round().astype(np.int64)) for column in times.T]
+    sizes = times.sum(axis=0)
     return _Tried(
         released=released,
-        wrong=wrong.round().astype(np.int64),
-        expected=expected,
-        constant=constant,
-        worth=effective(np.maximum(released, 1), np.maximum(squares, 1), alike),
-        asking=asking / n,
-        cost=(asking + by_people * left.sum(axis=1)) / n,
+        wrong=counted[1].round().astype(np.int64),
+        expected=counted[2],
+        constant=counted[3],
+        worth=effective(np.maximum(released, 1), np.maximum(squares, 1), np.array(alike)),
+        asking=asking / sizes,
+        cost=(asking + by_people * rest) / sizes,
     )
+
+
+def _most_alike(wrong: Bools, codes: Ints, times: Ints) -> float:
+    """How alike the errors of a cluster are in a sample at the most alike step: what stops is a mixture of all. codes:
+    (n,), of clusters."""
+    copies = np.arange(times.max(initial=0))
+    rows, copy = np.nonzero(copies < times[:, None])
+    return max(likeness(bad[rows], codes[rows] * len(copies) + copy) for bad in wrong.T)
 
 
 def _limits(policies: Floats, tried: _Tried, at: int, confidence: float) -> ChosenLimits:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS
+from rubricflow.tasks.core.contracts.backends import is_free
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study
@@ -27,6 +27,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import (
 )
 from rubricflow.tasks.core.contracts.tables.data import StepResponses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
+from rubricflow.tasks.core.llm.budget import unpriced
 from rubricflow.tasks.core.llm.prices import Price, TokenCounts, cost_of
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import GIVEN, target_scores
@@ -47,6 +48,8 @@ RULES = "rules"
 _TEACHES = pa.array(["calibration", "crossed", "chosen"])
 _CLOSED = ("unscored", "precheck", "weak_evidence", "uncalibrated", "out_of_range", "level_unseen")
 """Reasons to look at a score that no limit of risk touches."""
+DOLLARS = {"limit": "judge.cost_limit, in US dollars,", "instead": "leave cost_limit out"}
+"""How `unpriced` speaks of it."""
 _OF_STEP = ("asked", "risk", "reason", "has")
 """What `_told` tells of each step."""
 _BATCH = 20_000
@@ -113,7 +116,7 @@ def choose_limits(
 
     def make() -> dict[type[Row], Rows]:
         plan = study.judge
-        costs, unit = step_costs(run, plan.steps, steps, prices)
+        costs, unit = step_costs(run, plan, steps, prices)
         raters = [*_raters(run, steps), *[None] * (len(plan.steps) - len(steps))]
         rows = list[dict[str, object]]()
         for found in _scopes(run, study, steps, costs, run.read(items, ["item_id"])["item_id"].to_pylist()):
@@ -193,20 +196,23 @@ def one_rater(
 
 
 def step_costs(
-    run: Run, plans: Sequence[Judge], steps: Sequence[StepTables], prices: Mapping[str, Price]
+    run: Run, plan: Judge, steps: Sequence[StepTables], prices: Mapping[str, Price]
 ) -> tuple[list[float], str]:
     """What judging an answer costs in the mean at each step, and in what: US dollars where the price of every model is
     known, else tokens, else answers. Replies that were stored count as what they once cost, calls without a reply
-    nothing; of a step that was never asked nothing is known, and it counts as the dearest of the others."""
+    nothing; of a step that was never asked nothing is known, and it counts as the dearest of the others.
+
+    InputError where dollars are limited, and those of a step are not known.
+    """
+    plans = plan.steps
     usd, tokens = list[float | None](), list[float | None]()
     asked: list[float | None] = [float(len(plan.jurors)) for plan in plans[: len(steps)]]
-    for plan, step in zip(plans, steps, strict=False):
+    for number, (own, step) in enumerate(zip(plans, steps, strict=False), 1):
         columns = ["response_id", "model", "prompt_tokens", "completion_tokens", "error"]
         calls = _read(run, step.attempts, columns).to_pandas()
         calls = calls[calls["error"].isna()]
         answers = len(pc.unique(_read(run, step.gradings, ["response_id"])["response_id"]))
-        free = all(BACKENDS[judge.backend].rater_kind in ("encoder", "trained") for judge in plan.jurors.values())
-        if free or not answers:
+        if not answers or all(map(is_free, own.jurors.values())):
             usd.append(0.0)
             tokens.append(0.0)
             continue
@@ -220,6 +226,10 @@ def step_costs(
             )
         ]
         usd.append(sum(filter(None, paid)) / answers if paid and None not in paid else None)
+        if plan.cost_limit is not None and usd[-1] is None:
+            models = sorted(set(calls["model"]) - prices.keys())
+            said = ", ".join(models) if models else "some of whose replies come without their tokens,"
+            raise unpriced(f"step {number} ({said})", **DOLLARS)
     for unit, costs in (("usd", usd), ("tokens", tokens), ("answers", asked)):
         values = [cost for cost in costs if cost is not None]
         if len(values) == len(costs):

@@ -91,7 +91,12 @@ def chosen(
 ) -> tuple[Rule, str]:
     """The rule that scores are made by, and why. name: what the study asks for."""
     if name == "columns":
-        return plain("columns", voices), "asked for by the study: each juror is a column of the calibration"
+        # By shifts that cancel where all give a score: a severe juror that gives none takes no severity with it.
+        known = common[0][~np.isnan(common[0])]
+        mean = np.nan_to_num(common[0], nan=float(known.mean()) if len(known) else 0.0)
+        shift = float(voices @ mean) - mean
+        reason = "asked for by the study: each juror is a column of the calibration"
+        return Rule("columns", voices, shift, np.ones(len(voices))), reason
     if name not in ("choose", *FITTED):
         return _maker(name, voices, common)(None), "asked for by the study"
     if not tried:

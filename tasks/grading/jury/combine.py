@@ -106,8 +106,9 @@ def grading(
     """The jury's grading of a response, without its rater: a row of `gradings`.
 
     of_jurors: juror → its gradings; share: its score under the rule, NaN for none; apart: the jurors' disagreement.
-    Traits, signals and confidence are means over the jurors that give them. Settled without a call is what all that
-    scored it settled so. Where there is no score, the reason is that of most jurors.
+    Traits, signals and confidence are means over the jurors that give them; where jurors are columns of the
+    calibration, one that gave no score has a column all the same. Settled without a call is what all that scored it
+    settled so. Where there is no score, the reason is that of most jurors.
     """
     every = [row for rows in of_jurors.values() for row in rows]
     first = every[0]
@@ -118,8 +119,10 @@ def grading(
     ranges = {trait.id: trait for trait in bundle.traits}
     single = {}
     if rule.name == "columns":
-        own = zip(of_jurors, shares_of(list(of_jurors.values()), bundle), strict=True)
-        single = {f"{JUROR}{name}": value for name, value in own if not np.isnan(value)}
+        own = np.array(shares_of(list(of_jurors.values()), bundle))
+        # A juror without a score counts as the others together would say it by its own mean.
+        own = np.where(np.isnan(own), np.clip(share - rule.shift, 0.0, 1.0), own)
+        single = {f"{JUROR}{name}": float(value) for name, value in zip(of_jurors, own, strict=True) if share == share}
     score = None if np.isnan(share) else bundle.scale.min + share * (bundle.scale.max - bundle.scale.min)
     lacking = Counter(row["unscored_reason"] for row in every if row["score"] is None)
     reason = "jurors_missing" if scored else max(sorted(lacking), key=lacking.__getitem__, default=None)

@@ -57,6 +57,9 @@ class JuryTables(NamedTuple):
     judgments: TableRef
     gradings: TableRef
     attempts: TableRef
+    rules: TableRef | None = None
+    """None, as the next, where another stage's rule holds."""
+    jurors: TableRef | None = None
 
 
 @task(task_run_name=named("jury"))
@@ -110,7 +113,8 @@ def combine(
         judged, graded = _together(of_jurors, locked, rule, rule_of)
         judged, graded = ([row | rater_id for row in rows] for rows in (judged, graded))
         run.commit(stage, name, {Judgments: judged, Gradings: graded, Attempts: []})
-    return JuryTables(*(run.ref(row, stage) for row in (Judgments, Gradings, Attempts)))
+    made = [run.ref(row, stage) for row in (Judgments, Gradings, Attempts)]
+    return JuryTables(*made, *(run.ref(row, stage) for row in (JuryRules, Jurors) if rules_of is None))
 
 
 def _rows(run: Run, row: type[Row], stage: str) -> list[dict[str, Any]]:

@@ -48,6 +48,9 @@ QUERIES = {
     "quotes": f"""
         SELECT quote.status AS status, count(*) AS n
         FROM (SELECT unnest(evidence) AS quote FROM judgments WHERE {MACHINE}) GROUP BY ALL ORDER BY ALL""",
+    "lost_verdicts": """
+        SELECT unscored_reason AS reason, count(*) AS n, (SELECT count(*) FROM comparisons) AS asked
+        FROM comparisons WHERE winner IS NULL GROUP BY ALL ORDER BY n DESC, reason""",
     "decisions": f"""
         SELECT action, decision IS NULL AS unscored, coalesce(decision > 0 AND verified IS NULL, false) AS ungrounded,
             count(*) AS n FROM judgments WHERE {MACHINE} GROUP BY ALL ORDER BY ALL""",

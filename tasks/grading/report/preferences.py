@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.section import Content, Figure, Fold, Grid, Part, Section, Text, figure_table
+from rubricflow.tasks.core.display.table import Rows
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.report.figures import ALL, Figures
 
@@ -11,8 +13,9 @@ ACCURACY, CHOSEN = "pair_accuracy", "pair_chosen"
 _OF_SAMPLE = (ACCURACY, "pair_verdict", "pair_agreed", "pair_agreed_share")
 
 
-def preference_lines(figures: Figures) -> list[str]:
-    """What the command prints, a line for each figure with its interval and number; none without preferences."""
+def preference_lines(figures: Figures, lost: Rows) -> list[str]:
+    """What the command prints, a line for each figure with its interval and number; none without preferences. lost:
+    reason, number and number of all comparisons of those without a verdict."""
     if not figures.values(ACCURACY, ALL):
         return []
     lines = []
@@ -24,12 +27,12 @@ def preference_lines(figures: Figures) -> list[str]:
     if covered:
         shown = ", ".join(f"{_words(found)} of the surest {value}" for value, found in covered)
         lines.append(f"Right where it is sure: {shown}.")
-    return ["Pairs of which people prefer one answer:", *lines]
+    return ["Pairs of which people prefer one answer:", *lines, *_lost(lost)]
 
 
-def preference_section(figures: Figures) -> Section | None:
+def preference_section(figures: Figures, lost: Rows) -> Section | None:
     """How often the judge prefers what people prefer, the surest first, and what it is worth beside baselines; None
-    without preferences."""
+    without preferences. lost: as in `preference_lines`."""
     if not figures.values(ACCURACY, ALL):
         return None
     listed = [metric for metric in figures.listed("preferences") if figures.values(metric.name, ALL)]
@@ -47,6 +50,7 @@ def preference_section(figures: Figures) -> Section | None:
     ]
     if lines:
         parts.append(Fold("Every sample by itself", [Grid(("Sample", *titles), lines, "stack")]))
+    parts += [Text(line, "note") for line in _lost(lost)]
     parts.append(Text("Intervals are over questions; who does not choose is right by half.", "note"))
     best = CHOSEN if figures.values(CHOSEN, ALL) else ACCURACY
     found, length = (figures.machine(name, "raw") for name in (best, "pair_length"))
@@ -55,6 +59,15 @@ def preference_section(figures: Figures) -> Section | None:
         title = f"It prefers what people prefer in {say.share(found.value)} of {say.count(found.n)} pairs"
         title += f"; the longer answer does in {say.share(length.value)}" if length.value is not None else ""
     return Section("preferences", "Preferences: does it choose as people do?", title, parts=parts)
+
+
+def _lost(lost: Rows) -> list[str]:
+    """Comparisons without a verdict, in a sentence; none where every one has one."""
+    if not lost:
+        return []
+    whys = "; ".join(f"{say.count(row['n'])}: {UNSCORED_REASONS[row['reason']]}" for row in lost)
+    every = sum(row["n"] for row in lost)
+    return [f"Without a verdict: {say.count(every)} of {say.plural(lost[0]['asked'], 'comparison')} ({whys})."]
 
 
 def _values(figures: Figures, part: str) -> list[str]:

@@ -13,6 +13,8 @@ SHOWN = ("qwk", "qwk_item_mean", "icc", "mae", "within_1")
 def state(found: ReleaseVerdict, gates: Rows) -> str:
     """What came of a run in a few words: 96 of 160 released, 7 gates missed. gates: rows of `verdicts`."""
     missed = sum(gate["outcome"] == "fail" for gate in gates)
+    if not found.answers:
+        return found.sentence
     words = [f"{say.count(found.by_people)} marked by people"] if found.by_people else []
     words.append(f"{say.count(found.released)} of {say.count(found.answers)} released")
     return ", ".join([*words, f"{say.plural(missed, 'gate')} missed"] if missed else words)

@@ -61,7 +61,13 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
         say.plain(shown.verdict.words),
         *([say.plain(shown.why_nothing)] if shown.why_nothing else []),
         *shown.preferences,
-        next_step(shown.verdict, rules, command, not run.warehouse.mirrored, study.log is not None),
+        next_step(
+            shown.verdict,
+            rules if shown.verdict.answers else (),
+            command,
+            not run.warehouse.mirrored,
+            study.log is not None,
+        ),
     ]
     tables = figure_tables(metrics, gates)
     facts = {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"], "target": study.evaluation.target}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -42,6 +42,10 @@ from rubricflow.tasks.grading.report.summary import next_step
 ALIKE, FEWEST_ALIKE = 0.95, 5
 """Share of answers with their question's most frequent score from which on a judge hardly tells them apart, of this
 many answers at least."""
+
+OF_SCORES = frozenset({"use", "answers", "agreement", "errors", "evidence", "raters"})
+"""Sections that have nothing to say where people scored no answer."""
+NO_SCORES = "People said which of two answers they prefer, and scored none: no score may go out."
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,7 @@ def view(
 
     typical = cases(answers.middle(scores), "Two typical held-out answers, picked by rule (median risk), not by hand")
     worst = cases(answers.worst(scores, scales), "The worst disagreements, at most two of a question")
+    preferred = preference_section(figures, counts["lost_verdicts"])
     sections = (
         trust_section(logged, scores, scales, figures) if logged else None,
         gates.use_section(verdicts, rules, figures, covered, wrong, why_nothing),
@@ -147,7 +152,7 @@ def view(
         ),
         agreement_section(figures, ranking, int(scores["target"].notna().sum())),
         worth_section(tables.worth, release, manifest.get("costs", {}).get("minutes")) if tables.worth else None,
-        preference_section(figures),
+        preferred,
         errors_section(scores, scales, figures, worst),
         evidence_section(counts["worth"][0], counts["quotes"], counts["decisions"], figures),
         raters_section(figures, answers.persons(scores), tables.rater_effects.to_pylist()),
@@ -163,7 +168,21 @@ def view(
             costs,
         ),
     )
-    looks = gates.looks(verdicts, figures, _remarks(counts, figures, verdicts, checks))
+    remarks = _remarks(counts, figures, verdicts, checks)
+    nobody_scored = not (found.by_people or any(row["n"] for row in rules) or scores["target"].notna().any())
+    if preferred and nobody_scored:  # the study is about preferences
+        shown = [
+            section for section in sections if section and section.id not in OF_SCORES and section is not preferred
+        ]
+        found = found._replace(sentence=f"{preferred.title}.", promise=NO_SCORES, caution="", answers=0, waiting={})
+        looks = [remark for remark in remarks if remark[1] not in OF_SCORES]
+        head = [body(TEMPLATE, "looks", looks)] if looks else []
+        page = Page(
+            "Run report", study["name"], found.sentence, (preferred, *shown), manifest["written"][:10], NO_SCORES
+        )
+        lines = preference_lines(figures, counts["lost_verdicts"])
+        return View(replace(page, parts=head), found, "", ranking, sources, nothing, lines)
+    looks = gates.looks(verdicts, figures, remarks)
     short = {why: why.partition(":")[0] for why in found.waiting}
     times = Counter(short.values())
     reasons = {short[why] if times[short[why]] == 1 else why: n for why, n in found.waiting.items()}
@@ -190,7 +209,7 @@ def view(
         or (f"{why_nothing} A score is wrong where it is {wrong}." if why_nothing and not nothing else why_nothing),
         parts=head,
     )
-    return View(page, found, why_nothing, ranking, sources, nothing, preference_lines(figures))
+    return View(page, found, why_nothing, ranking, sources, nothing, preference_lines(figures, counts["lost_verdicts"]))
 
 
 def _cases(

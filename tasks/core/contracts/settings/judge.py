@@ -148,8 +148,8 @@ class Judge(JudgingRules, Choice):
     """The further steps of a cascade, each a judge or a jury: one is asked only about answers of which those before it
     are unsure, and people last. Every step judges the marked answers, by which `release` decides who is sure enough."""
     cost_limit: AboveZero | None = None
-    """With escalate: the most that judging may cost an answer in the mean, in US dollars where the prices of all steps
-    are known, else in tokens; null for what costs least with people's work."""
+    """With escalate: the most that judging may cost an answer in the mean, in US dollars, so that the price of every
+    step has to be known; null for what costs least with people's work."""
     protocol: ProtocolName = Field(default_factory=lambda others: _usual_protocol(others))
     """See `Protocol.name`. Where not given: checked_score for judges that read prose, rulers for the others."""
     repair_engine: Engine | None = None

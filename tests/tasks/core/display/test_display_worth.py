@@ -1,7 +1,9 @@
 """What judges are worth: counted by hand on a few marked answers, and costs as a cascade asks its steps."""
 
+import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
@@ -70,6 +72,39 @@ def test_a_jury_costs_what_its_jurors_do_and_these_are_shown_before_calibration(
     assert unit == "tokens"
     assert {one.name: one.cost for one in judged} == {"a": 5.0, "b": 15.0, "jury:a+b-1": 20.0}
     assert [one.calibrated for one in judged] == [False, False, True]
+
+
+def test_a_call_that_was_cut_off_leaves_the_cost_of_all_others_known():
+    calls = pa.Table.from_pylist(
+        [
+            {"rater_id": "a", "response_id": "r1", "usd": None},
+            {"rater_id": "a", "response_id": "r1", "usd": 0.5, "prompt_tokens": 90, "completion_tokens": 10},
+            {"rater_id": "a", "response_id": "r2", "usd": 0.3, "prompt_tokens": 50, "completion_tokens": 10},
+            {"rater_id": "b", "response_id": "r1", "usd": 4.0, "prompt_tokens": 300, "completion_tokens": 100},
+        ],
+        pa.schema([("rater_id", "string"), ("response_id", "string"), ("usd", "double")])
+        .append(pa.field("prompt_tokens", pa.int64()))
+        .append(pa.field("completion_tokens", pa.int64())),
+    )
+
+    def counted(costs: pa.Table) -> pd.DataFrame:
+        return duckdb.connect().register("costs", costs).sql(QUERIES["cost_of_rater"]).df()
+
+    given = found(marked("jury:a+b-1", 5), jurors=pd.concat([marked("a", 10), marked("b", 20)]))
+    judged, unit = worths(given | {"cost_of_rater": counted(calls)}, RELEASE)
+    assert unit == "usd"
+    assert {one.name: (one.cost, one.uncounted) for one in judged} == {
+        "a": (0.4, 1),
+        "b": (4.0, 0),
+        "jury:a+b-1": (4.4, 1),
+    }
+    section = worth_section(given | {"cost_of_rater": counted(calls)}, RELEASE)
+    assert section is not None
+    assert sum("1 call" in note for note in section.notes) == 2
+    prices_unknown = calls.set_column(2, "usd", pa.nulls(4, pa.float64()))
+    assert worths(given | {"cost_of_rater": counted(prices_unknown)}, RELEASE)[1] == "tokens"
+    nothing = prices_unknown.set_column(3, "prompt_tokens", pa.nulls(4, pa.int64()))
+    assert worths(given | {"cost_of_rater": counted(nothing)}, RELEASE)[1] == "answers"
 
 
 def test_one_judge_alone_is_no_section_and_two_runs_are():

@@ -13,7 +13,7 @@ from scipy.stats import binomtest, norm
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.promise import promise
 from rubricflow.tasks.grading.cascade import limits
-from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, least_cost, least_error, stopping
+from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, least_cost, least_costs, least_error, stopping
 from rubricflow.tasks.grading.cascade.scopes import scope_limits
 
 COSTS, PEOPLE = (1.0, 10.0), 200.0
@@ -178,3 +178,37 @@ def test_where_the_first_step_alone_costs_too_much_the_note_says_so():
     assert found.made is None
     assert "0.5" in found.note
     assert "0.002" in found.note
+
+
+@pytest.mark.parametrize("per", [1, 3])
+def test_samples_are_decided_as_if_each_were_drawn_by_itself(monkeypatch, per):
+    rng = np.random.default_rng(5)
+    rows = drawn(rng, 240)._replace(cluster=(np.arange(240) // per).astype(str), constant=np.full(240, 0.5))
+    grid = limits._grid(rows)
+    monkeypatch.setattr(limits, "_grid", lambda _: grid)
+    names, codes = np.unique(rows.cluster, return_inverse=True)
+    times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), 6).T[codes]
+    found = list(least_costs(rows, times.astype(np.float32), COSTS, PEOPLE, 0.15, 0.9))
+    assert any(found)
+    for one, often in zip(found, times.T, strict=True):
+        at = np.repeat(np.arange(240), often)
+        copy = np.concatenate([np.arange(number) for number in often])
+        cluster = np.char.add(np.char.add(rows.cluster[at], "-"), copy.astype(str))
+        part = StepRisks(rows.risk[at], rows.wrong[at], rows.open[at], cluster, rows.constant[at])
+        alone = least_cost(part, COSTS, PEOPLE, 0.15, 0.9)
+        assert (one is None) == (alone is None)
+        assert one is None or (one.limits, *one[1:]) == (alone.limits, *map(pytest.approx, alone[1:]))
+
+
+def test_where_all_marked_questions_are_idle_the_note_says_that_and_not_that_nothing_is_marked():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"response_id": [f"r{at}" for at in range(60)], "item_id": "easy", "human": 4.0})
+    rows = rows.assign(cluster=rows["response_id"], score=4.0, risk=rng.random(60) / 50, wrong=False, open=False)
+    rows = rows.assign(refused="asks_nothing", lowest=0.0, highest=4.0, step=1.0)
+    release = Release(tolerance=0, risk=0.1, by="set")
+    found = {one.scope: one for one in scope_limits([rows, rows], ["easy", "new"], COSTS, release, np.inf)}
+    assert found["easy"].refused == "asks_nothing"
+    assert "1 question" in found["all"].note
+    assert found["all"].note != "no answer is marked by people"
+    bare = {one.scope: one for one in scope_limits([rows.iloc[:0]] * 2, ["easy", "new"], COSTS, release, np.inf)}
+    assert bare["all"].note == "no answer is marked by people"

@@ -12,7 +12,10 @@ from builders.rows import grading as scored
 from builders.rows import judgment as judgment_row
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
+from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.grading.jury.choose import chosen
 from rubricflow.tasks.grading.jury.combine import disagreement, grading, judgment, plain, shares_of
 
 BUNDLE = bundle(criterion("P", levels=THREE), ends=(0, 4))
@@ -94,3 +97,34 @@ def test_probabilities_are_the_jurors_shares() -> None:
 def test_an_undecided_criterion_keeps_its_reason() -> None:
     made = decided(said(None), said(None), said(1))
     assert (made["decision"], made["unscored_reason"]) == (None, "no_reply")
+
+
+@given(
+    arrays(float, (3, 3), elements=st.floats(0.3, 0.7)),
+    arrays(float, 3, elements=st.floats(-0.3, 0.3)),
+    st.integers(0, 2),
+)
+def test_as_columns_a_missing_juror_is_what_the_others_say_by_its_own_severity(
+    quality: Floats, severity: Floats, out: int
+) -> None:
+    shares = quality[:, [0]] + severity  # of one mind but for how severe they are
+    common = shares.mean(axis=0), shares.std(axis=0)
+    rule, _ = chosen("columns", {}, np.full(3, 1 / 3), common)
+    assert rule.scores(shares) == pytest.approx(np.clip(shares.mean(axis=1), 0, 1))
+    given_ = shares[0].copy()
+    given_[out] = np.nan
+    share = float(rule.scores(given_[None])[0])
+    of = {f"j{place}": [graded_row(score=None if np.isnan(value) else 4 * value)] for place, value in enumerate(given_)}
+    made = grading(of, BUNDLE, "b", rule, share, 0.0)
+    columns = np.array([made["signals"][f"juror.j{place}"] for place in range(3)])
+    assert columns == pytest.approx(shares[0])
+    assert made["score"] == pytest.approx(4 * shares[0].mean())
+
+
+def test_as_columns_a_jury_without_a_score_has_none() -> None:
+    rule, _ = chosen("columns", {}, np.full(3, 1 / 3), (np.array([0.5, np.nan, 0.2]), np.ones(3)))
+    of = {name: [graded_row(score=score)] for name, score in (("a", 2.0), ("b", None), ("c", None))}
+    shares = np.array([shares_of(list(of.values()), BUNDLE)])
+    made = grading(of, BUNDLE, "b", rule, float(rule.scores(shares)[0]), 0.0)
+    assert made["score"] is None
+    assert not any(name.startswith("juror.") for name in made["signals"])
