@@ -18,7 +18,7 @@ from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.credentials import credential
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.methods.bottleneck.task import train
-from rubricflow.tasks.methods.report.bottleneck.task import report_graders
+from rubricflow.tasks.methods.report.task import report_graders
 from rubricflow.tasks.people.report.task import report_annotation
 from rubricflow.tasks.people.review.ledger import ActSnapshot
 

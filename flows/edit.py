@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.methods.edit.task import train
-from rubricflow.tasks.methods.report.edit.task import report_policies
+from rubricflow.tasks.methods.report.task import report_policies
 
 
 @flow(name="edit")

@@ -23,7 +23,7 @@ from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.lock.task import Locked
 from rubricflow.tasks.rewards.graph.task import Graphed
 from rubricflow.tasks.rewards.graph.task import graph as build
-from rubricflow.tasks.rewards.report.reward.task import draw_graphs
+from rubricflow.tasks.rewards.report.task import draw_graphs
 
 
 @flow(name="graph")

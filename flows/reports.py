@@ -24,12 +24,10 @@ from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.web.guard import is_local
 from rubricflow.tasks.core.web.server import serve as serve_site
 from rubricflow.tasks.grading.report.task import write_page
-from rubricflow.tasks.methods.report.bottleneck.task import write_graders
-from rubricflow.tasks.methods.report.edit.task import write_policies
+from rubricflow.tasks.methods.report.task import write_graders, write_policies
 from rubricflow.tasks.people.report.task import write_annotation
 from rubricflow.tasks.people.review.app import Access
-from rubricflow.tasks.rewards.report.reward.task import write_rewards
-from rubricflow.tasks.rewards.report.training.task import write_training
+from rubricflow.tasks.rewards.report.task import write_rewards, write_training
 
 READER = "reader"
 """Who has the link, where one is needed."""

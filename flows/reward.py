@@ -25,7 +25,7 @@ from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.judge.task import JudgedTables
-from rubricflow.tasks.rewards.report.reward.task import report_rewards
+from rubricflow.tasks.rewards.report.task import report_rewards
 from rubricflow.tasks.rewards.reward.task import reward as pay
 
 

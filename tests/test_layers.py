@@ -47,15 +47,13 @@ def rooms(path: Path) -> set[str]:
 
 
 def room_of_name(name: str) -> str | None:
-    """`tasks.core.llm.ask` → llm; `tasks.methods.report.edit.view` → methods.report.edit; the package before it
-    aside."""
+    """`tasks.core.llm.ask` → llm; `tasks.methods.report.arms` → methods.report; the package before it aside."""
     parts = name.removeprefix("rubricflow.").split(".")
     if parts[0] != "tasks" or len(parts) < 3:
         return None
     if parts[1] == "core":
         return parts[2]
-    nested = parts[2] == "report" and parts[1] in ("methods", "rewards")
-    return ".".join(parts[1 : 4 if nested else 3])
+    return ".".join(parts[1:3])
 
 
 def room_of(path: Path) -> str | None:
@@ -76,7 +74,7 @@ def test_there_is_something_to_look_at() -> None:
         "llm",
         "grading.ingest",
         "grading.lock",
-        "methods.report.edit",
+        "methods.report",
     }
     assert any(is_door(path) for path in MODULES)
     assert "rubricflow.tasks.core.contracts.tables.catalogue.BY_NAME" in imported(

@@ -13,7 +13,7 @@ from scipy.special import softmax
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
-from rubricflow.tasks.methods.report.bottleneck.view import BottleneckView
+from rubricflow.tasks.methods.report.graders import BottleneckView
 
 Records = list[dict[str, Any]]
 NAMES = {"FC": "Factual correctness", "CC": "Concept coverage", "FR": "Fluency"}

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Steps,
 )
 from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
-from rubricflow.tasks.methods.report.edit.figures import EditView
+from rubricflow.tasks.methods.report.arm_figures import EditView
 
 Records = list[dict[str, Any]]
 SEEDS = (0, 1, 2)

@@ -9,7 +9,7 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.reward import Retention, Reward
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Rewards
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
-from rubricflow.tasks.rewards.report.reward.view import RewardView
+from rubricflow.tasks.rewards.report.rewards import RewardView
 
 RETENTION = {"weak_prerequisite": 0.6, "strong_prerequisite": 0.2, "activation": 0.0}
 

@@ -18,7 +18,7 @@ from rubricflow.tasks.core.contracts.tables.bottleneck import Models, Traces, Tr
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.methods.report.bottleneck.view import content, needs_texts, page
+from rubricflow.tasks.methods.report.graders import content, needs_texts, page
 
 EVIL = '</blockquote></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
 TABLES = ("trials", "models", "interventions", "links", "traces")

@@ -11,8 +11,8 @@ from builders.bottleneck_scene import METHODS, NAMES, intervention_rows, link_ro
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.bottleneck import Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Trials
-from rubricflow.tasks.methods.report.bottleneck import figures
-from rubricflow.tasks.methods.report.bottleneck.figures import (
+from rubricflow.tasks.methods.report import grader_figures as figures
+from rubricflow.tasks.methods.report.grader_figures import (
     HEADER,
     QWK,
     Graders,

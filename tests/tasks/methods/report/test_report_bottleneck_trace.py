@@ -30,8 +30,9 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.bottleneck import Traces
 from rubricflow.tasks.core.display.table import Row
 from rubricflow.tasks.methods.bottleneck.model import Head
-from rubricflow.tasks.methods.report.bottleneck import traces
-from rubricflow.tasks.methods.report.bottleneck.traces import (
+from rubricflow.tasks.methods.report import traces
+from rubricflow.tasks.methods.report.graders import page, trace_pages
+from rubricflow.tasks.methods.report.traces import (
     REACH,
     AttendedSpan,
     attended_spans,
@@ -42,7 +43,6 @@ from rubricflow.tasks.methods.report.bottleneck.traces import (
     shaded,
     waterfall,
 )
-from rubricflow.tasks.methods.report.bottleneck.view import page, trace_pages
 
 EVIL = '</p></mark></table><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe {{ 7*7 }}'
 ARABIC = "القائمة سلسلة من العقد"

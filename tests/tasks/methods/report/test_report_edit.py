@@ -44,9 +44,11 @@ from rubricflow.tasks.core.contracts.tables.edit import (
 from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.methods.report.edit import cases, figures, view
-from rubricflow.tasks.methods.report.edit.figures import SeedFigures, summary_rows
-from rubricflow.tasks.methods.report.edit.view import page
+from rubricflow.tasks.methods.report import arm_figures as figures
+from rubricflow.tasks.methods.report import arms as view
+from rubricflow.tasks.methods.report import cases
+from rubricflow.tasks.methods.report.arm_figures import SeedFigures, summary_rows
+from rubricflow.tasks.methods.report.arms import page
 
 EVIL = '</td></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
 TABLES = (

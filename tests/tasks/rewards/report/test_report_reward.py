@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.rewards.report.reward.view import (
+from rubricflow.tasks.rewards.report.rewards import (
     by_key,
     drawn_rubrics,
     other_table,

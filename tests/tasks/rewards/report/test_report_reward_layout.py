@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.rewards.report.reward.picture import GAP, LANE, layout
+from rubricflow.tasks.rewards.report.picture import GAP, LANE, layout
 
 HIGH = 80.0
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from builders.html_scene import Seen
 
-from rubricflow.tasks.rewards.report.reward.picture import EarnedCredit, graph_page, picture
+from rubricflow.tasks.rewards.report.picture import EarnedCredit, graph_page, picture
 
 EVIL = '</title></svg><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe'
 WHOLE, CORNER = re.compile(r"width:(\S+)px;height:(\S+)px"), re.compile(r"left:(\S+)px;top:(\S+)px")

@@ -13,7 +13,7 @@ from scipy import stats
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.reward import Rewards
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.rewards.report.training.view import (
+from rubricflow.tasks.rewards.report.training import (
     TrainingView,
     by_chance,
     content,

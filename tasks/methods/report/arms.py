@@ -16,8 +16,9 @@ from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_char
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section, setting_facts
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
-from rubricflow.tasks.methods.report.edit import cases, figures
-from rubricflow.tasks.methods.report.edit.figures import EditView, SeedFigures
+from rubricflow.tasks.methods.report import arm_figures as figures
+from rubricflow.tasks.methods.report import cases
+from rubricflow.tasks.methods.report.arm_figures import EditView, SeedFigures
 
 HOW = (
     "Mean over seeds with its 95% interval over responses, resampled within their question; ± is one standard "

@@ -17,7 +17,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_chart, line_chart
 from rubricflow.tasks.core.display.section import Drawing
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Row, Table, count, number
-from rubricflow.tasks.methods.report.edit.figures import EditView, Key
+from rubricflow.tasks.methods.report.arm_figures import EditView, Key
 
 ROLLOUT = ["seed", "response_id", "sample"]
 HARMFUL = ("not_top_k", "grounded", "chosen")

@@ -1,4 +1,4 @@
-"""The stage entry point of the report of trained arms."""
+"""The stage entry points of the reports of trained graders and trained arms."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
+from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.edit import (
     ArmDifferences,
     ArmMetrics,
@@ -20,19 +23,63 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Separations,
     Steps,
 )
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.publish import publish, write_page
 from rubricflow.tasks.core.stats.bootstrap import cautions
+from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.methods.report.edit.cases import needs_texts as shown_rollouts
-from rubricflow.tasks.methods.report.edit.figures import HEADER as ARMS
-from rubricflow.tasks.methods.report.edit.figures import EditView
-from rubricflow.tasks.methods.report.edit.figures import summary_rows as arm_rows
-from rubricflow.tasks.methods.report.edit.view import page as policy_page
+from rubricflow.tasks.methods.report.arm_figures import HEADER as ARMS
+from rubricflow.tasks.methods.report.arm_figures import EditView
+from rubricflow.tasks.methods.report.arm_figures import summary_rows as arm_rows
+from rubricflow.tasks.methods.report.arms import page as policy_page
+from rubricflow.tasks.methods.report.cases import needs_texts as shown_rollouts
+from rubricflow.tasks.methods.report.grader_figures import HEADER as GRADERS
+from rubricflow.tasks.methods.report.grader_figures import summary_rows as grader_rows
+from rubricflow.tasks.methods.report.graders import BottleneckView, trace_pages
+from rubricflow.tasks.methods.report.graders import needs_texts as traced_responses
+from rubricflow.tasks.methods.report.graders import page as grader_page
+
+
+@task(task_run_name="report")
+def report_graders(run: Run, manifest: Path) -> str:
+    """Write the report of graders and the pictures of its traces; print the summary and where everything is, and leave
+    the same as artifacts in the Prefect UI."""
+    page = write_graders(run)
+    trials = run.read(run.ref(Trials, "bottleneck"))
+    rows, methods = grader_rows(trials), len(trials["method"].unique())
+    table = Table("trials", "Graders on the test split: mean ± standard deviation over seeds", GRADERS, rows)
+    sentence = f"{say.plural(methods, 'grader')} trained and compared on the test split"
+    return publish(run, "grader", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
+
+
+def write_graders(run: Run) -> Path:
+    """Write `<run>/bottleneck.html` and a picture of each response traced in it; StoreError where nobody trained."""
+    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    assert study.bottleneck is not None  # nothing was trained without
+    models, traces = run.read(run.ref(Models, "bottleneck")), run.read(run.ref(Traces, "bottleneck"))
+    bundle = next(iter(unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values()))
+    is_traced = pc.field("response_id").isin(pa.array([*traced_responses(traces, models)], pa.string()))
+    texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], is_traced).to_pylist()
+    view = BottleneckView(
+        study=study.name,
+        run_id=run.run_id,
+        settings=study.bottleneck,
+        names=bundle.names,
+        trials=run.read(run.ref(Trials, "bottleneck")),
+        models=models,
+        interventions=run.read(run.ref(Interventions, "bottleneck")),
+        links=run.read(run.ref(ConceptLinks, "bottleneck")),
+        traces=traces,
+        texts={row["response_id"]: row["text"] for row in texts},
+    )
+    for response, trace in trace_pages(view).items():
+        write_page(run, f"pictures/{file_name(response)}.html", trace)
+    return write_page(run, "bottleneck.html", grader_page(view))
 
 
 @task(task_run_name="report")

@@ -27,7 +27,7 @@ from rubricflow.tasks.core.display.page import body, rendered
 from rubricflow.tasks.core.display.section import Drawing, Page, Section
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Record, Row, Table, count
 from rubricflow.tasks.core.stats.bootstrap import cautions
-from rubricflow.tasks.rewards.report.reward.picture import LOOK, STYLE, EarnedCredit, picture, rows_of, signed
+from rubricflow.tasks.rewards.report.picture import LOOK, STYLE, EarnedCredit, picture, rows_of, signed
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
 COMPARED: Mapping[str, str] = {**AGGREGATIONS, "random_graph": "random graph", "untyped": "untyped graph"}

@@ -1,15 +1,24 @@
-"""The stage entry point of the reward report, and of the pictures of rubric graphs."""
+"""The stage entry points of the reward report, of the pictures of rubric graphs, and of the training report."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
-from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Rewards
+from rubricflow.tasks.core.contracts.tables.judging import Judgments
+from rubricflow.tasks.core.contracts.tables.reward import (
+    Diagnostics,
+    EdgeCases,
+    HeldOutQuality,
+    Rewards,
+    TrainedCriteria,
+)
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.monitor.runs import task
@@ -17,8 +26,11 @@ from rubricflow.tasks.core.publish import publish, write_page
 from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.rewards.report.reward.picture import graph_page, rows_of
-from rubricflow.tasks.rewards.report.reward.view import PAID, RewardView, page, statistics, summary, worst
+from rubricflow.tasks.rewards.report.picture import graph_page, rows_of
+from rubricflow.tasks.rewards.report.rewards import PAID, RewardView, statistics, summary, worst
+from rubricflow.tasks.rewards.report.rewards import page as reward_page
+from rubricflow.tasks.rewards.report.training import TrainingView, criterion_shares, judged_twice, paired
+from rubricflow.tasks.rewards.report.training import page as training_page
 
 _SHOWN = ["response_id", "rubric_id", "rater_id", "sample", "aggregation", "reward", "marginals", "decided_by"]
 """What the report shows of a reward."""
@@ -71,4 +83,36 @@ def write_rewards(run: Run) -> Path:
         questions={row["item_id"]: row["question"] for row in items},
         texts={row["response_id"]: row["text"] for row in texts},
     )
-    return write_page(run, "reward.html", page(view))
+    return write_page(run, "reward.html", reward_page(view))
+
+
+def write_training(run: Run) -> Path:
+    """Write `<run>/training.html` from what was recorded until now; StoreError where nothing was."""
+    rewards = run.read(run.ref(Rewards, "curves"), ["response_id", "aggregation", "reward", "marginals"])
+    rows = run.read(run.ref(Responses, "trainer"), ["response_id", "item_id", "text", "groups"])
+    steps = [groups.get("step") for groups in rows["groups"].to_pylist(maps_as_pydicts="strict")]
+    responses = rows.drop_columns("groups").to_pandas()
+    responses["step"] = pd.to_numeric(pd.Series(steps, dtype=object), errors="coerce")
+    rollouts = paired(rewards.drop_columns("marginals").to_pandas(), responses)
+    judged = _rows(run, Judgments, "trainer", ["response_id", "criterion_id", "decision", "verified"]).to_pandas()
+    quoted = judged.dropna(subset=["verified"])
+    unverified = (1 - quoted["verified"].astype(float)).groupby(quoted["response_id"]).mean()
+    again = _rows(run, Judgments, "repeats", ["response_id", "criterion_id", "decision"]).to_pandas()
+    criteria = _rows(run, TrainedCriteria, "criteria", ["item_id", "criterion_id", "text"]).to_pylist()
+    view = TrainingView(
+        run_id=run.run_id,
+        rollouts=rollouts.assign(unverified=rollouts["response_id"].map(unverified)),
+        cases=run.read(run.ref(EdgeCases, "curves"), ["response_id", "relation", "leaked"]).to_pandas(),
+        shares=criterion_shares(rewards),
+        twice=judged_twice(judged.drop(columns="verified"), again),
+        quality=_rows(run, HeldOutQuality, "held_out", ["step", "item_id", "quality"]).to_pandas(),
+        texts={(row["item_id"], row["criterion_id"]): row["text"] for row in criteria},
+    )
+    return write_page(run, "training.html", training_page(view))
+
+
+def _rows(run: Run, table: type[Row], stage: str, columns: list[str]) -> pa.Table:
+    """What a stage wrote of a table; without rows where it never ran."""
+    if run.shards(stage):
+        return run.read(run.ref(table, stage), columns)
+    return pa.table({name: pa.array([], pa.string()) for name in columns})

@@ -15,8 +15,9 @@ from rubricflow.tasks.core.display.charts import bar_chart, line_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section, setting_facts
 from rubricflow.tasks.core.display.table import Bar, Cell, Panel, Table, count
-from rubricflow.tasks.methods.report.bottleneck import figures, traces
-from rubricflow.tasks.methods.report.bottleneck.figures import (
+from rubricflow.tasks.methods.report import grader_figures as figures
+from rubricflow.tasks.methods.report import traces
+from rubricflow.tasks.methods.report.grader_figures import (
     CONCEPTS,
     ECE,
     HUMAN,
