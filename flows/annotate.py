@@ -20,8 +20,8 @@ from rubricflow.flows.plan import Plan, annotating, record, settling, with_place
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.schema import TableRef
+from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.mailbox import asking_together
-from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.judge.task import judge

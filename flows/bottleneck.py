@@ -14,9 +14,8 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.core.llm.terms import kept_budget
-from rubricflow.tasks.core.monitor.credentials import credential
-from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
+from rubricflow.tasks.core.llm.budget import kept_budget
+from rubricflow.tasks.core.monitor.runs import completed, credential, flow, introduce
 from rubricflow.tasks.methods.bottleneck.task import train
 from rubricflow.tasks.methods.report.task import report_graders
 from rubricflow.tasks.people.report.task import report_annotation

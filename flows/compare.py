@@ -20,7 +20,6 @@ from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.grading.compared.task import AgreementGap, write_compared
 from rubricflow.tasks.grading.evaluate.compare import (
     agreements,
     alike,
@@ -31,6 +30,7 @@ from rubricflow.tasks.grading.evaluate.compare import (
 )
 from rubricflow.tasks.grading.evaluate.compare import compare as compare_scores
 from rubricflow.tasks.grading.evaluate.slices import ScaleBounds
+from rubricflow.tasks.grading.rubrics.task import AgreementGap, write_compared
 
 
 def compare(a: str, b: str, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE) -> None:

@@ -32,7 +32,7 @@ from rubricflow.tasks.core.stats.scores import GIVEN, score_frame, target_scores
 from rubricflow.tasks.core.store.part import as_parquet
 from rubricflow.tasks.core.store.warehouse import EXPERIMENTS, Run, Warehouse, counted
 from rubricflow.tasks.grading.calibrate.fit import fit_items
-from rubricflow.tasks.grading.calibrate.predict import predict
+from rubricflow.tasks.grading.calibrate.predictions import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
 from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan as Bootstrap
 from rubricflow.tasks.grading.evaluate.experiment.arm import ExperimentArm

@@ -29,8 +29,8 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.contracts.tables.rules import Family, RuleFaithfulness, RuleTests
+from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.mailbox import asking_together
-from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.artifacts import leave_table
 from rubricflow.tasks.core.monitor.runs import flow, introduce, task
 from rubricflow.tasks.core.stats.scores import GIVEN, target_scores

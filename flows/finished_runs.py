@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse, pairs
 
 
@@ -57,7 +57,7 @@ def settle_scores(run: Run, study: Study | None = None) -> None:
     study: the one that the run is of as study, data and code are now; None for a run of any time, whose manifest holds
     what its marks are. A run that did not finish has none, and its marks decide nothing yet.
     """
-    from rubricflow.tasks.core.store.recorded import manifest_of
+    from rubricflow.tasks.core.store.catalogue import manifest_of
     from rubricflow.tasks.people.review.settled_scores import keep_settled_scores
 
     plan: dict[str, Any] = {"marks": "calibrate"}

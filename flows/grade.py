@@ -32,9 +32,9 @@ from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
-from rubricflow.tasks.core.llm.terms import kept_budget
+from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, quiet
-from rubricflow.tasks.core.store.marks import listed_once
+from rubricflow.tasks.core.store.part import listed_once
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate.task import Calibrated, calibrate
 from rubricflow.tasks.grading.cascade.task import CascadeTables

@@ -19,12 +19,13 @@ from rubricflow.tasks.core.store.files import hand_out
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.gradebook.book import Gradebook, explains, parted
 from rubricflow.tasks.grading.gradebook.folder import INDEX, PAGES, write_feedback
-from rubricflow.tasks.grading.gradebook.platforms import Platform, platform_sheet
 from rubricflow.tasks.grading.gradebook.sheets import (
+    Platform,
     about_sheet,
     answer_sheet,
     as_csv,
     as_workbook,
+    platform_sheet,
     student_sheet,
     totals,
 )

@@ -17,7 +17,7 @@ from rubricflow.flows.command_line import (
 from rubricflow.flows.plan import Plan, plan, record, with_placement
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
-from rubricflow.tasks.core.llm.terms import kept_budget
+from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.lock.task import Locked

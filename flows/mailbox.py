@@ -30,7 +30,7 @@ from rubricflow.tasks.core.llm.mailbox_folder import ANSWERS, Mailbox, in_words,
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.llm.submit import Batches, open_batches
 from rubricflow.tasks.core.llm.submit import submit as send_all
-from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.monitor.runs import credential
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
 Work = Literal["grade", "annotate", "graph", "reward", "faithful", "train", "propose", "check", "revise", "rehearse"]

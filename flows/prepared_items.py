@@ -21,8 +21,8 @@ from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, RubricGraphs
 from rubricflow.tasks.core.llm.backends.replay import Replay
 from rubricflow.tasks.core.llm.opening import model_of
+from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.manifest import code_digest
-from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.ingest.sources import streams
 from rubricflow.tasks.grading.ingest.survey import survey

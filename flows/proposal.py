@@ -22,8 +22,7 @@ from rubricflow.tasks.core.display.worth import QUERIES, rater_costs
 from rubricflow.tasks.core.llm.prices import money
 from rubricflow.tasks.core.monitor.runs import log
 from rubricflow.tasks.core.stats.agreement import SLACK
-from rubricflow.tasks.core.store.catalogue import catalogue
-from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.catalogue import catalogue, read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse, pairs
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater

@@ -32,8 +32,8 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Calibration, Study
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.display.printed import show, show_sentences
+from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.mailbox import asking_together
-from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import flow, introduce, log
 from rubricflow.tasks.core.stats.scores import score_frame, target_scores
 from rubricflow.tasks.core.store.catalogue import ask

@@ -21,8 +21,8 @@ from rubricflow.tasks.core.llm.backends.replay import Header, Speaker, as_lines,
 from rubricflow.tasks.core.llm.backends.vllm import weights as weight_files
 from rubricflow.tasks.core.llm.opening import model_of
 from rubricflow.tasks.core.llm.reply_store import open_replies, shown_place
+from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.files import digest_of
-from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 
 _ASKED = ["response_id", "request_digest", "system", "prompt", "error"]

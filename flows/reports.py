@@ -19,7 +19,7 @@ from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Port, RunId, Wareho
 from rubricflow.flows.finished_runs import find_run, settle_scores
 from rubricflow.flows.recorder import CURVES, gather
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.web.guard import is_local
 from rubricflow.tasks.core.web.server import serve as serve_site

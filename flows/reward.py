@@ -21,8 +21,8 @@ from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
+from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.mailbox import asking_together
-from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.judge.task import JudgedTables
 from rubricflow.tasks.rewards.report.task import report_rewards

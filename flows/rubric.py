@@ -36,10 +36,10 @@ from rubricflow.tasks.core.contracts.errors import ContractError, InputError, Us
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.display.page import rendered
+from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import open_replies
-from rubricflow.tasks.core.llm.terms import kept_budget
-from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.monitor.runs import credential
 from rubricflow.tasks.core.publish import write_page
 from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.files import write_atomically

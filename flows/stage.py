@@ -15,10 +15,9 @@ from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.monitor.artifacts import announce
-from rubricflow.tasks.core.monitor.credentials import credential
-from rubricflow.tasks.core.monitor.runs import log, quiet
-from rubricflow.tasks.core.store.marks import listed_once
+from rubricflow.tasks.core.monitor.runs import credential, log, quiet
 from rubricflow.tasks.core.store.objects import in_words, requests_sent
+from rubricflow.tasks.core.store.part import listed_once
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.ingest.task import Ingested, ingest
 from rubricflow.tasks.grading.lock.task import Locked, lock

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rubricflow.tasks.core.llm.backend import Backend
-from rubricflow.tasks.core.llm.damage import damaged
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
+from rubricflow.tasks.grading.judge.simulated import damaged
 
 
 class Damaging:

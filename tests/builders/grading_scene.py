@@ -15,9 +15,8 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, 
 from rubricflow.tasks.core.contracts.schema import Row, conform, schema
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
-from rubricflow.tasks.core.contracts.tables.checks import Checks, Quarantine
 from rubricflow.tasks.core.contracts.tables.data import InputWarnings, Items, Responses
-from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, RaterEffects, Verdicts
+from rubricflow.tasks.core.contracts.tables.evaluation import Checks, Metrics, Quarantine, RaterEffects, Verdicts
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
 from rubricflow.tasks.core.stats import agreement as stats
 from rubricflow.tasks.grading.report.answers import FIRST_ANSWERS

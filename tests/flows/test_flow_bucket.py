@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from rubricflow.flows.cli import app
 from rubricflow.flows.grade import grade
-from rubricflow.tasks.core.store.marks import _seen
-from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.catalogue import read_manifest
+from rubricflow.tasks.core.store.part import _seen
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 VOLATILE = {"written", "study_folder", "git", "versions", "seal"}

@@ -14,7 +14,7 @@ from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
-from rubricflow.tasks.core.monitor.credentials import credential
+from rubricflow.tasks.core.monitor.runs import credential
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Warehouse
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from rubricflow.flows import cli
 from rubricflow.flows.experiment import read_arm, resized
 from rubricflow.tasks.core.contracts.settings.study import Study
-from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 GREAT_EXPECTATIONS = True

@@ -24,12 +24,11 @@ from builders.damaging import Damaging
 
 from rubricflow.tasks.core.contracts.bundle import Repair
 from rubricflow.tasks.core.contracts.settings.judge import Judge, Truth
-from rubricflow.tasks.core.llm.damage import WAYS
 from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rows import Rater
-from rubricflow.tasks.grading.judge.simulated import Simulated
+from rubricflow.tasks.grading.judge.simulated import WAYS, Simulated
 from tests.bench.demo import cases_of_demo
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -28,7 +28,7 @@ from rubricflow.tasks.core.llm.encoder import Tokens, minilm
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.stats.agreement import qwk, spearman
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.ingest.layouts import prepared
+from rubricflow.tasks.grading.ingest import prepared
 from rubricflow.tasks.grading.judge import embedded
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rows import Case, Rater

@@ -42,7 +42,7 @@ from rubricflow.tasks.core.stats.agreement import qwk
 from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate.alignment import knots
-from rubricflow.tasks.grading.ingest.layouts.prepared import asap_sas as prepare
+from rubricflow.tasks.grading.ingest.prepared import asap_sas as prepare
 
 RUBRICS = Path(__file__).resolve().parents[2] / "data/studies/asap_sas_rubrics.yaml"
 DRAWS = 2000

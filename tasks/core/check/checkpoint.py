@@ -25,7 +25,7 @@ from rubricflow.tasks.core.check.finding import KEYS, REFUSED, Finding, broken, 
 from rubricflow.tasks.core.check.suite import check_values, columns
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, expectations, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
-from rubricflow.tasks.core.contracts.tables.checks import Checks, Quarantine
+from rubricflow.tasks.core.contracts.tables.evaluation import Checks, Quarantine
 from rubricflow.tasks.core.store.catalogue import pattern
 from rubricflow.tasks.core.store.files import aside
 from rubricflow.tasks.core.store.part import open_parquet

@@ -3,9 +3,8 @@
 In: functions of the stages. Out: the same functions as tasks and flows, plain calls where no server watches; artifacts;
 pieces of a stage done by workers of Dask or Ray. In reading order:
 
-runs          flows and tasks, and their log
+runs          flows and tasks, their log, and credentials
 artifacts     texts, tables, progress and events in Prefect's UI
-credentials   environment variables and secret blocks
 shared_stage  a stage whose pieces workers do: judging, calibration, graphs
 engines       the cluster's task runner, its server, and its workers piece by piece
 orphans       a script that ends the server with the command

@@ -2,11 +2,13 @@
 
 Without `PREFECT_API_URL` Prefect would start a server of its own for every command, which costs more than most runs and
 which nobody looks into. Nothing that a run is made of needs one: shards and replies on disk are what it resumes from.
+A study's credentials are variables of the environment, or secret blocks of Prefect's.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sys
 import textwrap
@@ -16,6 +18,7 @@ from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar, cast
 
 from prefect import Flow, State, Task
+from prefect.blocks.system import Secret
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.logging import get_run_logger
@@ -141,3 +144,20 @@ def log_progress(line: str) -> None:
     width = shutil.get_terminal_size().columns - 1
     shown = line if len(line) <= width else f"{line[: width - 1]}…"
     print(f"{CLEARED}{shown}", end="", file=sys.stderr, flush=True)
+
+
+_NAMED = "PREFECT_API_URL names the one that is asked"
+
+
+def credential(name: str) -> str | None:
+    """The value of an environment variable, or of a Prefect secret block for `block:NAME`; None where the variable is
+    not set, BackendError where there is no such block."""
+    if not name.startswith("block:"):
+        return os.environ.get(name)
+    block = name.removeprefix("block:")
+    if not is_watched():
+        raise BackendError(f"secret block '{block}' (judge.engine.key) is kept by a server of Prefect's: {_NAMED}")
+    try:
+        return str(cast(Secret[Any], Secret.load(block)).get())
+    except ValueError:
+        raise BackendError(f"Prefect has no secret block named '{block}' (judge.engine.key): {_NAMED}") from None

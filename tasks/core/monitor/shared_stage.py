@@ -20,11 +20,10 @@ from typing import Any, NamedTuple, TypeVar, cast
 from rubricflow.tasks.core.contracts.backends import Choice, is_generative
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Placement
-from rubricflow.tasks.core.llm.budget import SharedCap, Unit, present_budget, spending
+from rubricflow.tasks.core.llm.budget import SharedCap, Sharing, Unit, ledger_of, present_budget, shared, spending
 from rubricflow.tasks.core.llm.calls import in_words, pace
 from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.reply_store import is_database
-from rubricflow.tasks.core.llm.terms import Sharing, ledger_of, shared
 from rubricflow.tasks.core.monitor.engines import Crew, on_engine
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.manifest import code_digest

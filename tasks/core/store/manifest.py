@@ -19,9 +19,8 @@ from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.contracts.tables.judging import Attempts
-from rubricflow.tasks.core.store.catalogue import catalogue
+from rubricflow.tasks.core.store.catalogue import MANIFEST, catalogue, listed_in, manifest_of, refuse_other
 from rubricflow.tasks.core.store.files import digest_of, file_digest, sealed
-from rubricflow.tasks.core.store.recorded import MANIFEST, listed_in, manifest_of, refuse_other
 from rubricflow.tasks.core.store.warehouse import Run
 
 ROOT = Path(__file__).resolve().parents[3]

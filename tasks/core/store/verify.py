@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.store.catalogue import MANIFEST, listed_in, manifest_of, refuse_other
 from rubricflow.tasks.core.store.files import ASIDE, digest_of
 from rubricflow.tasks.core.store.manifest import digests
 from rubricflow.tasks.core.store.part import LAST, MarkedTable, content_of, forget, hold, read_mark, reading
-from rubricflow.tasks.core.store.recorded import MANIFEST, listed_in, manifest_of, refuse_other
 from rubricflow.tasks.core.store.warehouse import EXPERIMENTS, Run, Warehouse
 
 _REMOVE = "and readers that go by patterns take it for one: put it elsewhere, or remove it"

@@ -27,19 +27,22 @@ from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, conform, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.store.files import locked
-from rubricflow.tasks.core.store.marks import DONE, Marks, listed_once, look_again
 from rubricflow.tasks.core.store.objects import Home
-from rubricflow.tasks.core.store.part import FORMAT as PARQUET
 from rubricflow.tasks.core.store.part import (
+    DONE,
     LAST,
     DoneMark,
     MarkedTable,
+    Marks,
     as_parquet,
     content,
     hold,
+    listed_once,
+    look_again,
     mark_bytes,
     reading,
 )
+from rubricflow.tasks.core.store.part import FORMAT as PARQUET
 from rubricflow.tasks.core.text.digest import text_digest
 
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]

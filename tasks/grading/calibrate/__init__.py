@@ -15,7 +15,6 @@ stack        features, text and item under one ridge
 spread       how far human scores may lie, and the risk of each score
 release      the promise: levels, threshold and route
 calibration  a mapping as it is stored
-predict      a mapping applied to gradings
-predictions  the run's table of them, pack by pack
+predictions  a mapping applied to gradings, and the run's table of them, pack by pack
 next_labels  which responses people should score next
 """

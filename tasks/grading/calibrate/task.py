@@ -35,7 +35,7 @@ from rubricflow.tasks.core.monitor.shared_stage import (
     with_absolute_paths,
 )
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.marks import look_again
+from rubricflow.tasks.core.store.part import look_again
 from rubricflow.tasks.core.store.warehouse import Rows, Run, counted
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.predictions import (

@@ -30,7 +30,6 @@ from rubricflow.tasks.grading.evaluate.people import (
     validity,
     variety,
 )
-from rubricflow.tasks.grading.evaluate.released import released
 from rubricflow.tasks.grading.evaluate.slices import (
     TARGET,
     Record,
@@ -38,6 +37,7 @@ from rubricflow.tasks.grading.evaluate.slices import (
     Setting,
     group_slices,
     narrowed,
+    released,
     slices,
 )
 

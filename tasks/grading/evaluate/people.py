@@ -24,7 +24,6 @@ from rubricflow.tasks.core.stats.raters import central_tendency, severity
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
 from rubricflow.tasks.core.stats.true_score import ceiling, human_reliability, true_score, true_score_intervals
 from rubricflow.tasks.grading.evaluate.agree import item_draws, mean_of_items
-from rubricflow.tasks.grading.evaluate.released import share
 from rubricflow.tasks.grading.evaluate.slices import (
     TARGET,
     Record,
@@ -34,6 +33,7 @@ from rubricflow.tasks.grading.evaluate.slices import (
     on_items,
     on_one_scale,
     record,
+    share,
 )
 
 PEOPLE = ("people", "people")

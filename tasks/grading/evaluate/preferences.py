@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.stats.agreement import Stat
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.preferences import FOLDS, cross_fitted, right
-from rubricflow.tasks.grading.evaluate.released import share
-from rubricflow.tasks.grading.evaluate.slices import Record, ScoreSlice, Setting, record
+from rubricflow.tasks.grading.evaluate.slices import Record, ScoreSlice, Setting, record, share
 
 PREFERENCES = "preferences"
 COVERAGE = (0.5, 0.6, 0.7, 0.8, 0.9)

@@ -37,8 +37,7 @@ from rubricflow.tasks.grading.evaluate.baselines import OTHER, scores_of_other_r
 from rubricflow.tasks.grading.evaluate.figures import figures
 from rubricflow.tasks.grading.evaluate.preferences import NO_COMPARISONS, machine_scores, preference_figures
 from rubricflow.tasks.grading.evaluate.raters import SCORE, rater_effects, read_marks
-from rubricflow.tasks.grading.evaluate.released import EXACT, share
-from rubricflow.tasks.grading.evaluate.slices import Record, ScoreSlice, Setting, record
+from rubricflow.tasks.grading.evaluate.slices import EXACT, Record, ScoreSlice, Setting, record, share
 
 
 class Evaluated(NamedTuple):

@@ -2,7 +2,6 @@
 
 book        questions, students, answers with one final score; what counted in an answer
 tables      a run's tables as a gradebook
-sheets      a row an answer or a student, as CSV or Excel
-platforms   the forms of Moodle and Canvas
+sheets      a row an answer or a student, as CSV or Excel, and the forms of Moodle and Canvas
 folder      a page for every student, and the teacher's list
 """

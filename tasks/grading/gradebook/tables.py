@@ -15,8 +15,7 @@ from rubricflow.tasks.core.contracts.tables.judging import STANDING
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.quotes import WORTH_OF_QUOTES, WorthOfQuotes
 from rubricflow.tasks.core.display.verdict import FINAL_SCORES, verdict, wrong_words
-from rubricflow.tasks.core.store.catalogue import catalogue
-from rubricflow.tasks.core.store.recorded import manifest_of
+from rubricflow.tasks.core.store.catalogue import catalogue, manifest_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.gradebook.book import CriterionLevel, Gradebook, GradedAnswer, GradedQuestion, Quotation
 

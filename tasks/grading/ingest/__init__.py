@@ -8,6 +8,7 @@ sources    which files there are, a shipped layout's (`layouts`) among them, rea
 columns    a chunk's columns and cells: texts, numbers, lists
 canonical  a chunk as rows of the canonical tables
 survey     what is wrong with all rows together; splits, shards, and what a table of recorded replies can grade
+prepared   columns of public data sets that need a few lines before they map
 oddities   what is odd about the responses
 draft      a first study and rubric, drafted from what a data file shows
 """

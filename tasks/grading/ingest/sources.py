@@ -19,7 +19,7 @@ from rubricflow.tasks.core.store.essays import essay_words, is_essays
 from rubricflow.tasks.core.store.reshape import Counted, QuestionIds, reshaped
 from rubricflow.tasks.core.store.sheets import ENDINGS, open_source
 from rubricflow.tasks.core.store.source import Report, chunks, row_lines
-from rubricflow.tasks.grading.ingest.layouts import prepared
+from rubricflow.tasks.grading.ingest import prepared
 
 LAYOUTS = Path(__file__).with_name("layouts")
 Prepare = Callable[[str, pd.DataFrame], pd.DataFrame]

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.request import cached_by_identity
-from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.evidence import HOLDS, INVALID, ground, looked_for, subject_of

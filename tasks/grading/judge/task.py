@@ -26,8 +26,7 @@ from rubricflow.tasks.core.llm.foreign import foreign_scores
 from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.reply_store import Replies, looking, open_replies
 from rubricflow.tasks.core.monitor.artifacts import saying
-from rubricflow.tasks.core.monitor.credentials import credential
-from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.monitor.runs import credential, task
 from rubricflow.tasks.core.monitor.shared_stage import (
     Cutting,
     Piece,

@@ -25,9 +25,8 @@ from rubricflow.tasks.core.display.worth import QUERIES as WORTH_QUERIES
 from rubricflow.tasks.core.monitor.artifacts import announce, leave_table, leave_text
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import score_frame
-from rubricflow.tasks.core.store.catalogue import catalogue
+from rubricflow.tasks.core.store.catalogue import catalogue, feedback_pages, read_manifest
 from rubricflow.tasks.core.store.ordered import read_marked, read_scores
-from rubricflow.tasks.core.store.recorded import feedback_pages, read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.report.answers import FIRST_ANSWERS
 from rubricflow.tasks.grading.report.counts import QUERIES, counts

@@ -30,8 +30,8 @@ from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.publish import publish, write_page
 from rubricflow.tasks.core.stats.bootstrap import cautions
+from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.files import file_name
-from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.methods.report.arm_figures import HEADER as ARMS
 from rubricflow.tasks.methods.report.arm_figures import EditView

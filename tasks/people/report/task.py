@@ -15,7 +15,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.publish import publish, write_page
-from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.people.report.view import HEADER, AgreementFigures, AnnotationView, summary_rows
 from rubricflow.tasks.people.report.view import page as annotation_page

@@ -22,8 +22,7 @@ from rubricflow.tasks.core.llm.opening import model_of, open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies, shown_place
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
 from rubricflow.tasks.core.monitor.artifacts import saying
-from rubricflow.tasks.core.monitor.credentials import credential
-from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.monitor.runs import credential, task
 from rubricflow.tasks.core.monitor.shared_stage import (
     Piece,
     PieceCounts,

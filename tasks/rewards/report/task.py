@@ -23,8 +23,8 @@ from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNode
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.publish import publish, write_page
+from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.files import file_name
-from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.rewards.report.picture import graph_page, rows_of
 from rubricflow.tasks.rewards.report.rewards import PAID, RewardView, statistics, summary, worst

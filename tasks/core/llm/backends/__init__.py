@@ -2,6 +2,6 @@
 interface), `vllm` (this process), `replay` (replies that were recorded); `scripted` answers without a model.
 
 `openai` and `hosted` rest on `connections` (HTTP, one event loop), `completions` (a call's body and answer, and the
-parameters that a server refuses), `limits` (what it says of its own) and `pace` (obeying them, choice of replicas);
+parameters that a server refuses), and `pace` (limits that it says or is given, choice of replicas);
 they and `vllm` on `structure` (control tokens in texts).
 """

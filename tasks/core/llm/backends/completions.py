@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
-from rubricflow.tasks.core.llm.backends.limits import SpentQuota, retry_after, spent_quota
+from rubricflow.tasks.core.llm.backends.pace import SpentQuota, retry_after, spent_quota
 from rubricflow.tasks.core.llm.backends.structure import messages
 from rubricflow.tasks.core.llm.error_body import ErrorBody, kind_of, lenient, read_error
 from rubricflow.tasks.core.llm.forms import FORMS, Form, room

@@ -36,12 +36,11 @@ from rubricflow.tasks.core.llm.backends.completions import (
     Failure,
 )
 from rubricflow.tasks.core.llm.backends.connections import Connections, Out, SharedLoop
-from rubricflow.tasks.core.llm.backends.limits import LONGEST_WAIT_S
-from rubricflow.tasks.core.llm.backends.pace import Level, Pace, Prefixes
+from rubricflow.tasks.core.llm.backends.pace import LONGEST_WAIT_S, Level, Pace, Prefixes
+from rubricflow.tasks.core.llm.budget import sharing
 from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest, overdue
-from rubricflow.tasks.core.llm.terms import sharing
 from rubricflow.tasks.core.text.digest import text_digest
 
 _ASIDE_S = 10.0

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.check.finding import REFUSED
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import TableRef, conform
-from rubricflow.tasks.core.contracts.tables.checks import Checks, Quarantine
+from rubricflow.tasks.core.contracts.tables.evaluation import Checks, Quarantine
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run

@@ -20,8 +20,8 @@ from rubricflow.tasks.core.check.finding import CheckError
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, expectations, schema
-from rubricflow.tasks.core.contracts.tables.checks import Checks
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.evaluation import Checks
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 

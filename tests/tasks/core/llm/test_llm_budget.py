@@ -24,6 +24,8 @@ from rubricflow.tasks.core.llm.budget import (
     BudgetSpent,
     SharedCap,
     budget_of,
+    kept_budget,
+    ledger_of,
     longest,
     most_tokens,
     on_budget,
@@ -35,7 +37,6 @@ from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.prices import Price, Rates
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
-from rubricflow.tasks.core.llm.terms import kept_budget, ledger_of
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
 

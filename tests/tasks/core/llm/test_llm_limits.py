@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
-from rubricflow.tasks.core.llm.backends.limits import Allowance, allowances, retry_after, spent_quota
 from rubricflow.tasks.core.llm.backends.openai import OpenAI
-from rubricflow.tasks.core.llm.backends.pace import Level, Pace
+from rubricflow.tasks.core.llm.backends.pace import Allowance, Level, Pace, allowances, retry_after, spent_quota
 from rubricflow.tasks.core.llm.request import Message, Request
 
 NOW = datetime(2026, 11, 24, 9, 30, tzinfo=UTC)

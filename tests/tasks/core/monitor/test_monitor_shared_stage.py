@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.backends import Choice
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Placement
 from rubricflow.tasks.core.contracts.tables.data import Responses
-from rubricflow.tasks.core.llm.terms import sharing
+from rubricflow.tasks.core.llm.budget import sharing
 from rubricflow.tasks.core.monitor.shared_stage import (
     FIRST,
     SHORTEST_S,

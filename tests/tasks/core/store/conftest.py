@@ -15,7 +15,7 @@ from builders.rows import attempt, grading, item, locked, response, rubric
 
 from rubricflow.tasks.core.contracts.schema import Row, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
-from rubricflow.tasks.core.store import marks
+from rubricflow.tasks.core.store import part
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 Records = dict[str, list[dict[str, Any]]]
@@ -144,8 +144,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
     def change(name: str) -> None:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
-        marks._seen.clear()
-        marks._indexed.clear()
+        part._seen.clear()
+        part._indexed.clear()
 
     change("first")
     return change

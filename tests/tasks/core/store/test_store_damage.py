@@ -22,10 +22,9 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.store import part
-from rubricflow.tasks.core.store.catalogue import ask
+from rubricflow.tasks.core.store.catalogue import ask, read_manifest
 from rubricflow.tasks.core.store.files import file_digest, sealed, unsealed
 from rubricflow.tasks.core.store.manifest import graded_by, write_manifest
-from rubricflow.tasks.core.store.recorded import read_manifest
 from rubricflow.tasks.core.store.verify import look_at_run
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 

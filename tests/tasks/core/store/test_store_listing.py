@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.tables.data import Items
-from rubricflow.tasks.core.store.marks import listed_once, look_again
 from rubricflow.tasks.core.store.objects import Requests, count_requests, in_words, requests_sent
+from rubricflow.tasks.core.store.part import listed_once, look_again
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 Machine = Callable[[str], None]

@@ -13,7 +13,7 @@ from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping
 from rubricflow.tasks.grading.calibrate.fit import fit_items
-from rubricflow.tasks.grading.calibrate.predict import predict
+from rubricflow.tasks.grading.calibrate.predictions import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, Item, graded_items
 
 GRADING_SCHEMA = pa.schema([schema(Gradings).field(name) for name in GRADING])

@@ -21,7 +21,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.stats.promise import missed_by_constant
 from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.fit import FittedItems, fit_items
-from rubricflow.tasks.grading.calibrate.predict import predict
+from rubricflow.tasks.grading.calibrate.predictions import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, TAUGHT, Item, clusters, graded_items
 
 TOP = 4

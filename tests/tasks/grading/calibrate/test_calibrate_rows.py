@@ -22,7 +22,7 @@ from rubricflow.tasks.grading.calibrate.alignment import apply, fit
 from rubricflow.tasks.grading.calibrate.calibration import read_calibration
 from rubricflow.tasks.grading.calibrate.features import feature_names, features, map_columns, matrix
 from rubricflow.tasks.grading.calibrate.fit import fit_items
-from rubricflow.tasks.grading.calibrate.predict import predict
+from rubricflow.tasks.grading.calibrate.predictions import predict
 from rubricflow.tasks.grading.calibrate.rows import (
     GRADING,
     Item,

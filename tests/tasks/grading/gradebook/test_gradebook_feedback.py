@@ -17,7 +17,7 @@ from rubricflow.flows.gradebook import points
 from rubricflow.tasks.core.contracts.bundle import Count
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.people import SettledScores
-from rubricflow.tasks.core.store.recorded import feedback_pages
+from rubricflow.tasks.core.store.catalogue import feedback_pages
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.gradebook.book import CriterionLevel, Gradebook, StudentGrades, credit
 from rubricflow.tasks.grading.gradebook.folder import (
@@ -31,7 +31,7 @@ from rubricflow.tasks.grading.gradebook.folder import (
     student_page,
     write_feedback,
 )
-from rubricflow.tasks.grading.gradebook.platforms import platform_sheet
+from rubricflow.tasks.grading.gradebook.sheets import platform_sheet
 from rubricflow.tasks.grading.gradebook.tables import read_gradebook
 
 EVIL = '</p></mark></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e\x00'

@@ -21,14 +21,16 @@ from rubricflow.tasks.core.contracts.tables.people import SettledScores
 from rubricflow.tasks.core.store.files import hand_out
 from rubricflow.tasks.core.text.formulas import unguarded
 from rubricflow.tasks.grading.gradebook.book import Gradebook
-from rubricflow.tasks.grading.gradebook.platforms import CANVAS, MOODLE, platform_sheet
 from rubricflow.tasks.grading.gradebook.sheets import (
+    CANVAS,
+    MOODLE,
     UNCHECKED,
     GradeSheet,
     about_sheet,
     answer_sheet,
     as_csv,
     as_workbook,
+    platform_sheet,
     student_sheet,
     totals,
 )

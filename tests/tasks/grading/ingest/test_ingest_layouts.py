@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.data import Data, Source
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.ingest.layouts.prepared import asap_aes, asap_sas, physics_partial_credit
+from rubricflow.tasks.grading.ingest.prepared import asap_aes, asap_sas, physics_partial_credit
 from rubricflow.tasks.grading.ingest.sources import LAYOUTS, sources, streams
 from rubricflow.tasks.grading.ingest.task import ingest
 

@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.data import Data
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.ingest.layouts import prepared
+from rubricflow.tasks.grading.ingest import prepared
 from rubricflow.tasks.grading.ingest.sources import evaluation_only
 from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.lock.task import lock

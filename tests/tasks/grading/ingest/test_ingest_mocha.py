@@ -12,7 +12,7 @@ import pytest
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.ingest.layouts.prepared import mocha as prepare
+from rubricflow.tasks.grading.ingest.prepared import mocha as prepare
 from rubricflow.tasks.grading.ingest.task import ingest
 
 STUDY = Path(__file__).parents[4] / "data" / "studies" / "mocha_concepts.yaml"

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.grading.ingest.layouts.prepared import sas_bench as prepare
+from rubricflow.tasks.grading.ingest.prepared import sas_bench as prepare
 from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.lock.task import lock
 

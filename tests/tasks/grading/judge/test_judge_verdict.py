@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.damage import WAYS, damaged
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
 from rubricflow.tasks.grading.judge.protocol import NOTHING, Answer, Opinion, protocol_of
 from rubricflow.tasks.grading.judge.protocols import autoscore
 from rubricflow.tasks.grading.judge.rows import Rater
+from rubricflow.tasks.grading.judge.simulated import WAYS, damaged
 
 ANSWER = "Heat is the motion of particles."
 RATER = Rater("r", "llm", Scripted([]))

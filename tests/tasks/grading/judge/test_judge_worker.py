@@ -18,10 +18,9 @@ from rubricflow.tasks.core.contracts.settings.engine import HERE, Engine, Placem
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import ShardInputs
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.budget import BudgetSpent, on_budget
+from rubricflow.tasks.core.llm.budget import BudgetSpent, kept_budget, on_budget
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.core.llm.terms import kept_budget
 from rubricflow.tasks.core.monitor.shared_stage import concurrency
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import task as door

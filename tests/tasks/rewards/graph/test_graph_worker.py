@@ -26,11 +26,10 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import UnansweredError
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.budget import BudgetSpent, on_budget
+from rubricflow.tasks.core.llm.budget import BudgetSpent, Sharing, kept_budget, ledger_of, on_budget, sharing
 from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
-from rubricflow.tasks.core.llm.terms import Sharing, kept_budget, ledger_of, sharing
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.rewards.graph import task as door
 from rubricflow.tasks.rewards.graph.task import Graphed, graph
