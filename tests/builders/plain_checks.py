@@ -28,6 +28,7 @@ def measure_nothing(patch: pytest.MonkeyPatch) -> None:
     """Until it is undone runs of this process end without figures of agreement, as those without human scores do: a
     third of a run that tests of what is asked, kept and asked again need not take."""
     patch.setattr("rubricflow.tasks.grading.evaluate.task.figures", lambda *given: ([], []))
+    patch.setattr("rubricflow.tasks.grading.evaluate.task.rater_effects", lambda *given: [])
 
 
 def _empty_page(results: object, site: Path) -> None:

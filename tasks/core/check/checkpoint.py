@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -37,14 +38,33 @@ READ = 8_192
 """Rows read at a time: before they are reduced they may hold long texts."""
 Parts = Callable[[str], Sequence[Path]]
 """Name of a table → all files of it that the run has written."""
+Database = Callable[[], duckdb.DuckDBPyConnection]
+"""Opened for the first table that wants it."""
 
 
-def stored_findings(run: Run, ref: TableRef) -> list[Finding]:
-    """A table's findings, stored; none anew where an earlier run of this study found this content in order."""
+def stored_findings(run: Run, refs: Iterable[TableRef]) -> list[Finding]:
+    """The findings of tables, stored; none anew where an earlier run of this study found this content in order."""
+    with ExitStack() as stack:
+        # One database for all of them: to open one takes longer than to check a small table.
+        database = cache(lambda: stack.enter_context(_database(run.warehouse.root)))
+        return list(chain.from_iterable(_stored(run, ref, database) for ref in refs))
+
+
+@contextmanager
+def _database(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB, which puts aside in the warehouse's folder what MEMORY does not hold; StoreError where it cannot."""
+    with (
+        aside(warehouse, "check") as spill,
+        closing(duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})) as database,
+    ):
+        yield database
+
+
+def _stored(run: Run, ref: TableRef, database: Database) -> list[Finding]:
     stage = f"check-{ref.stage}"
     if run.done(stage, ref.table) and (stored := _settled(run, ref)) is not None:
         return stored
-    findings, files = check(run, ref)
+    findings, files = check(run, ref, database)
     tables: dict[type[Row], list[dict[str, object]]] = {Checks: [finding.record(ref.stage) for finding in findings]}
     if rows := refused(findings, ref.stage, files):
         tables[Quarantine] = rows
@@ -53,7 +73,7 @@ def stored_findings(run: Run, ref: TableRef) -> list[Finding]:
     return findings
 
 
-def check(run: Run, ref: TableRef) -> tuple[list[Finding], list[Footer]]:
+def check(run: Run, ref: TableRef, database: Database) -> tuple[list[Finding], list[Footer]]:
     """Every rule of one table, and its files; types first, for with a wrong one the other rules cannot be read."""
     row, files = BY_NAME[ref.table], []
     # The finished shards' files, as the store reads them: that is what places are counted over.
@@ -76,7 +96,7 @@ def check(run: Run, ref: TableRef) -> tuple[list[Finding], list[Footer]]:
             return list(chain.from_iterable(run.files(table, stage) for stage in run.stages(BY_NAME[table])))
         return sorted((run.folder / table).glob("*/*.parquet"))
 
-    findings = types + values + check_across(row, files, every_file_of, ref.digest, run.warehouse.root)
+    findings = types + values + check_across(row, files, every_file_of, ref.digest, database())
     rows = sum(file.rows for file in files)
     lost = None if rows == ref.rows else f"the files hold {rows:,} rows, their done-marks say {ref.rows:,}"
     return [replace(finding, error=finding.error or lost) for finding in findings], files
@@ -211,23 +231,18 @@ def check_types(row: type[Row], files: Sequence[Footer]) -> list[Finding]:
     return findings
 
 
-def check_across(row: type[Row], files: Sequence[Footer], parts: Parts, digest: str, warehouse: Path) -> list[Finding]:
-    """The key is unique among all the run's rows of the table; every reference occurs in the table it names.
-
-    warehouse: its folder, where DuckDB puts aside what MEMORY does not hold; StoreError where nothing can be put there.
-    """
+def check_across(
+    row: type[Row], files: Sequence[Footer], parts: Parts, digest: str, database: duckdb.DuckDBPyConnection
+) -> list[Finding]:
+    """The key is unique among all the run's rows of the table; every reference occurs in the table it names."""
     findings, rows = [], sum(file.rows for file in files)
-    with (
-        aside(warehouse, "check") as spill,
-        closing(duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(spill)})) as database,
-    ):
-        for rule in expectations(row):
-            if rule.rule in ("unique", "references"):
-                finding = Finding(row, rule, rows, digest=digest)
-                try:
-                    findings.append(_found(database, finding, files, parts) if files else finding)
-                except (duckdb.Error, OSError) as error:
-                    findings.append(Finding(row, rule, rows, error=f"{type(error).__name__}: {error}"))
+    for rule in expectations(row):
+        if rule.rule in ("unique", "references"):
+            finding = Finding(row, rule, rows, digest=digest)
+            try:
+                findings.append(_found(database, finding, files, parts) if files else finding)
+            except (duckdb.Error, OSError) as error:
+                findings.append(Finding(row, rule, rows, error=f"{type(error).__name__}: {error}"))
     return findings
 
 

@@ -13,6 +13,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 VIEW = "rubricflow.tasks.core.check.pages"
 """The module that Great Expectations takes its pages from."""
 MARK = "results.sha256"
+_version = cache(version)
 
 
 def build(run: Run) -> Path:
@@ -114,7 +116,7 @@ def folder(run: Run) -> Path:
 
 def keep(run: Run, stage: str, findings: Sequence[Finding]) -> None:
     """Write the validation result of one table."""
-    content = json.dumps(validation(findings, stage, run.run_id), ensure_ascii=False, indent=1)
+    content = json.dumps(validation(findings, stage, run.run_id), ensure_ascii=False)
     run.warehouse.write(folder(run) / f"{stage}-{findings[0].row.table}.json", content.encode())
 
 
@@ -133,7 +135,7 @@ def validation(findings: Sequence[Finding], stage: str, run_id: str) -> dict[str
         },
         "results": [_result(finding) for finding in findings],
         "meta": {
-            "great_expectations_version": version("great_expectations"),
+            "great_expectations_version": _version("great_expectations"),
             "run_id": {"run_name": run_id, "run_time": datetime.now(UTC).isoformat(timespec="seconds")},
             "batch_spec": {"data_asset_name": table},
         },

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -38,7 +37,7 @@ def checked(run: Run, written: Written) -> Written:
         raise TypeError(f"nothing to check in {type(written).__name__}: it holds no TableRef")
     for stage in dict.fromkeys(ref.stage for ref in refs):
         of_stage = [ref for ref in refs if ref.stage == stage]
-        findings = list(chain.from_iterable(stored_findings(run, ref) for ref in of_stage))
+        findings = stored_findings(run, of_stage)
         for line in warnings(findings, stage):
             log(line, logging.WARNING)
         if broken(findings):

@@ -180,9 +180,10 @@ def closed_words(field: FieldInfo) -> list[Mapping[str, str]]:
     return [mark for mark in _metadata(field) if isinstance(mark, Mapping)]
 
 
-def volatile(row: type[Row]) -> list[str]:
-    """Columns that digests leave out."""
-    return [name for name, f in row.model_fields.items() if VOLATILE in _metadata(f)]
+@cache
+def lasting(row: type[Row]) -> list[str]:
+    """Columns that digests are of: all but those marked VOLATILE."""
+    return [name for name, field in row.model_fields.items() if VOLATILE not in _metadata(field)]
 
 
 @cache

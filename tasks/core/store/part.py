@@ -31,7 +31,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from rubricflow.tasks.core.contracts.errors import StoreError, first_line
-from rubricflow.tasks.core.contracts.schema import Frozen, Row, schema, volatile
+from rubricflow.tasks.core.contracts.schema import Frozen, Row, lasting, schema
 from rubricflow.tasks.core.contracts.scoped import scoped
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.store.files import file_digest, sealed, unsealed
@@ -140,11 +140,6 @@ def content_of(path: Path, row: type[Row]) -> tuple[int, int]:
             more = content(row, pa.Table.from_batches([batch]))
             high, low = high + more[0], low + more[1]
     return high, low
-
-
-def lasting(row: type[Row]) -> list[str]:
-    """The columns that are not volatile."""
-    return [name for name in schema(row).names if name not in volatile(row)]
 
 
 def content(row: type[Row], table: pa.Table) -> tuple[int, int]:

@@ -6,7 +6,6 @@ from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.tables import (
     bottleneck,
     calibration,
-    checks,
     data,
     edit,
     evaluation,
@@ -17,7 +16,7 @@ from rubricflow.tasks.core.contracts.tables import (
     rules,
 )
 
-_MODULES = (data, rubrics, judging, calibration, evaluation, checks, people, reward, bottleneck, edit, rules)
+_MODULES = (data, rubrics, judging, calibration, evaluation, people, reward, bottleneck, edit, rules)
 TABLES: tuple[type[Row], ...] = tuple(
     row
     for module in _MODULES

@@ -20,8 +20,8 @@ from rubricflow.tasks.core.contracts.schema import (
     columns,
     conform,
     expectations,
+    lasting,
     schema,
-    volatile,
 )
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
 from rubricflow.tasks.core.contracts.tables.data import Items
@@ -99,7 +99,9 @@ def test_literals_within_rows_are_all_enums() -> None:
 
 
 def test_volatile_columns_are_the_marked_ones() -> None:
-    assert {row.table: volatile(row) for row in TABLES if volatile(row)} == {
+    assert {
+        row.table: left for row in TABLES if (left := [name for name in row.model_fields if name not in lasting(row)])
+    } == {
         "attempts": ["cached_tokens", "written_tokens", "provider", "stored", "latency_s"],
         "models": ["seconds"],
         "rollouts": ["seconds"],

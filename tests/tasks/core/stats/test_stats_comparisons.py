@@ -7,7 +7,6 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, minimize
@@ -44,6 +43,8 @@ def test_the_estimate_is_the_top_of_the_posterior_and_its_errors_the_curvature_t
 
 
 def test_with_many_verdicts_it_is_the_logistic_regression_of_statsmodels() -> None:
+    import statsmodels.api as sm  # it imports for seconds
+
     draw = np.random.default_rng(1)
     first, second = np.tile(BOTH, (400, 1)).T
     truth = np.array([-0.8, -0.2, 0.0, 0.3, 0.7])

@@ -1,4 +1,4 @@
-"""An experiment's tables over made-up arms, against scikit-learn, pingouin and plain pandas."""
+"""An experiment's tables over made-up arms, against scikit-learn and plain pandas."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from rubricflow.tasks.core.contracts.settings.experiment import (
     Stability,
 )
 from rubricflow.tasks.core.display.table import Cell, Table
+from rubricflow.tasks.core.stats.agreement import icc_2_1
 from rubricflow.tasks.grading.evaluate.compare import compare
 from rubricflow.tasks.grading.evaluate.experiment import cases, gradeagentops, tables
 from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement
@@ -134,11 +135,7 @@ def test_table_4_sets_two_people_side_by_side() -> None:
     part = arm.scores[arm.scores["type"] == "technical"]
     both = part[["human:strict", "human:key"]]
     assert cell(table, 2, "bias").value == pytest.approx((part["human:key"] - part["human:strict"]).mean())
-    long = both.reset_index().melt("index")
-    import pingouin  # it imports for seconds
-
-    icc = pingouin.intraclass_corr(long, targets="index", raters="variable", ratings="value").set_index("Type")
-    assert cell(table, 2, "ICC(2,1)").value == pytest.approx(icc.loc["ICC(A,1)", "ICC"], abs=1e-9)
+    assert cell(table, 2, "ICC(2,1)").value == pytest.approx(icc_2_1(both).value, abs=1e-9)
 
 
 def test_table_5_shows_an_arm_that_scored_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Item analysis against plain formulas, the judge's own scores and pingouin; and what it says for sure."""
+"""Item analysis against plain formulas, the judge's own scores and scipy; and what it says for sure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pingouin
 import pytest
 from builders.bundles import THREE, bundle, criterion, trait
 from builders.graded import answer, graded_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import pearsonr
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Count, unlocked
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
@@ -116,7 +116,7 @@ def test_correlations_and_what_is_added_are_those_of_the_formulas() -> None:
     rows = {row.criterion: row for row in item_statistics(answers(of, levels, people), 300, 0)}
     for name, row in rows.items():
         others = sum(levels[other] for other in "ABC" if other != name)
-        expected = pingouin.corr(levels[name], people)["r"].iloc[0]
+        expected = pearsonr(levels[name], people).statistic
         assert row.with_people == pytest.approx(expected)
         low, high = row.with_people_interval[:2]
         assert low is not None
