@@ -13,7 +13,7 @@ from rubricflow.flows.grade import grade
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Predictions
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
-from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 IDEAS = ("warm air rises", "it cools above", "vapour turns into drops", "heavy drops fall")

@@ -16,9 +16,9 @@ from tiny_study import RUBRICS
 from typer.testing import CliRunner, Result
 
 from rubricflow.flows import cli
-from rubricflow.tasks.core.contracts.tables.checks import Checks
+from rubricflow.tasks.core.contracts.tables.evaluation import Checks
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, Jurors, JuryRules
-from rubricflow.tasks.core.store.recorded import read_manifest
+from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 ANSWERS = 24
