@@ -11,6 +11,8 @@ scores            human scores by response; the target
 true_score        accuracy against the true score, by repeated ratings
 probability       how good probabilities of levels are
 conformal         intervals of scores
+predicted_means   means and differences of a judge's scores, corrected by labels
+drift             whether values that keep coming are as before, looked at every day
 promise           the risk that a study promises, and the labels it takes
 raters, facets, facet_likelihood  rater effects and the many-facet model
 fairness, reward_hacking          groups of students; scores of a training run
