@@ -97,8 +97,8 @@ def test_a_log_without_answers_is_calibrated_by_its_verdicts_alone(tmp_path: Pat
     log = log_file(tmp_path / "bare.jsonl", rows, "judge-1", texts=False)
     calibrate([log], labels=labels_file(tmp_path / "labels.csv", rows[:40]), warehouse=str(warehouse))
     run = run_of(warehouse, "bare")
-    scores = run.table(Predictions, "calibrate")
-    assert scores.num_rows == 60
+    raw = {row["response_id"]: row["raw"] for row in run.table(Predictions, "calibrate").to_pylist()}
+    assert raw == {row["id"]: row["score"] for row in rows}
     assert not any(row["evidence"] for row in run.table(Judgments, "judge").to_pylist())
 
 

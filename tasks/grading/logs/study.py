@@ -13,10 +13,13 @@ from rubricflow.tasks.grading.logs.record import Log, LogScale
 
 WHOLE = "verdict"
 """The item of verdicts on the whole."""
+NO_ANSWER = "(no words in the log)"
+"""What stands for an answer that the log does not hold, or that holds no word: its verdict counts all the same."""
 FEWEST = 40
 """Labels of a criterion below which one promise is made for all criteria together."""
 _STEPS = (1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.04, 0.02, 0.01, 0.005, 0.001)
 _FEW_LEVELS = 3
+_PARTS = 1_000_000
 _RISK = 0.1
 """Share of wrong verdicts that the promise allows."""
 _LONGEST = 4_000
@@ -33,7 +36,7 @@ class LogStudy(NamedTuple):
     answers: pd.DataFrame
     """answers.parquet: response_id, item_id, question, author, text and groups."""
     verdicts: pd.DataFrame
-    """verdicts.parquet: response_id, sample, score and explanation."""
+    """verdicts.parquet: response_id, sample, score, explanation, and as the reply the score's place on its scale."""
     labels: pd.DataFrame
     """labels.parquet: response_id, split and a column for each rater; no row without labels."""
     marks: pd.DataFrame
@@ -73,6 +76,8 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
             )
     rows = verdicts.assign(response_id=response_ids(verdicts, several), item_id=verdicts["criterion"].map(item_of))
     first = rows.drop_duplicates("response_id")
+    has_answer = first["answer"].fillna("").str.contains(r"\w")
+    has_texts = bool(has_answer.any())
     questions = first["question"].dropna().unique()
     grouped = [
         group for group in ("subject", "group") if first[group].notna().all() and 1 < first[group].nunique() <= 20
@@ -84,7 +89,7 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
             "item_id": first["item_id"],
             "question": [asked or f"{item} (the log's cases have questions of their own)" for item in first["item_id"]],
             "author": first["case_id"],
-            "text": first["answer"].fillna(""),
+            "text": first["answer"].where(has_answer, NO_ANSWER),
             **{group: first[group] for group in grouped},
         }
     )
@@ -127,7 +132,6 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
         or _says_nothing(labels.loc[labels["criterion"] == criterion, "score"], scale[2])
         for criterion, scale in scales.items()
     )
-    has_texts = bool(answers["text"].str.strip().any())
     sources: list[dict[str, Any]] = [
         {
             "file": "answers.parquet",
@@ -141,16 +145,11 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
         sources.append({"file": "labels.parquet", "scored": "response_id", "split": "split", "scores": scored})
         marked = {"response_id": "response_id", "rater_id": "rater", "criterion_id": "criterion_id", "level": "level"}
         sources.append({"file": "marks.parquet", "marks": marked})
-    reader = {"pattern": r"^(-?[0-9.]+(?:e-?[0-9]+)?)$"}
-    stretched = {
-        item_of(criterion): {"scale": {"min": seen.lowest, "max": seen.highest, "step": seen.highest - seen.lowest}}
-        for criterion, seen in log.scales.items()
-        if seen.highest > seen.lowest
-    }
     foreign: dict[str, Any] = {
-        **{"file": "verdicts.parquet", "response_id": "response_id", "reply": "reply", "explanation": "explanation"},
+        **{"file": "verdicts.parquet", "response_id": "response_id", "reply": "reply"},
+        **({"explanation": "explanation"} if has_texts else {}),
         **({"sample": "sample"} if samples > 1 else {}),
-        **{"reader": reader, "items": stretched},
+        **{"reader": {"pattern": "^([0-9]+)$"}, "scale": {"min": 0, "max": _PARTS, "step": _PARTS}},
     }
     features = {"calibration": {"features": ["judge", "characters", "embedding"] if has_texts else ["judge"]}}
     if not has_texts:
@@ -162,7 +161,7 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
         "rubrics": {"file": "rubrics.yaml"},
         "split": {"by": "author", "cross": True},
         "judge": {
-            **{"protocol": "dhs", "backend": "replay", "min_tokens": 0, "failed_quote": "count", "foreign": foreign},
+            **{"protocol": "dhs", "backend": "replay", "failed_quote": "count", "foreign": foreign},
             **({"samples": samples} if samples > 1 else {}),
             "signals": ["score", "length", "invalid_evidence"] if has_texts else ["score"],
         },
@@ -181,11 +180,21 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
         {
             "response_id": rows["response_id"],
             "sample": rows["sample"],
-            "reply": [None if math.isnan(score) else repr(float(score)) for score in rows["score"]],
+            "score": rows["score"],
+            "reply": [
+                None if math.isnan(score) else _parts(score, log.scales[criterion])
+                for score, criterion in zip(rows["score"], rows["criterion"], strict=True)
+            ],
             "explanation": rows["explanation"],
         }
     )
     return LogStudy(study, {"rubrics": rubrics}, answers, written, wide, marks, remarks)
+
+
+def _parts(score: float, scale: LogScale) -> str:
+    """A score as so many of _PARTS on its scale: one word, which cannot be taken for words of the answer."""
+    width = scale.highest - scale.lowest
+    return str(round((score - scale.lowest) / width * _PARTS) if width else _PARTS)
 
 
 def _says_nothing(scores: pd.Series[float], step: float) -> bool:
