@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +16,13 @@ from rubricflow.flows.grade import grade
 from rubricflow.flows.next_labels import propose_labels
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.grading.logs.labels import read_labels
 from rubricflow.tasks.grading.logs.read import read_log
 from rubricflow.tasks.grading.logs.record import JudgeFacts, Log
 from rubricflow.tasks.grading.logs.study import LogStudy, appended, study_of
+from rubricflow.tasks.grading.logs.written import scored, written
 
 _TABLES = ("answers", "verdicts", "labels", "marks")
 _NEXT = 20
@@ -41,6 +44,12 @@ def calibrate(
     ] = None,
     study: Annotated[
         Path | None, typer.Option("--study", help="The folder for the study; LOG.calibration beside it if not given.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", help="Write the scores: a .csv, or a .json in the form that inspect_ai, Langfuse or Phoenix take."
+        ),
     ] = None,
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
 ) -> None:
@@ -66,6 +75,12 @@ def calibrate(
     print(f"study: {file}")
     grade(study=str(file), warehouse=warehouse)
     proposed = propose_labels(file, warehouse, None, _NEXT)
+    if to is not None:
+        columns = ["response_id", "score", "low", "high", "risk", "route", "route_reason", "sample"]
+        predictions = proposed.run.table(Predictions, "calibrate").to_pandas()
+        rows = scored(log, predictions[[name for name in columns if name in predictions]])
+        write_atomically(to, written(log, rows, to, datetime.now(UTC).isoformat()).encode())
+        print(f"scores: {to}")
     if proposed.rows:
         print(f"label next: {', '.join(row['response_id'] for row in proposed.rows)}")
 

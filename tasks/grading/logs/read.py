@@ -97,13 +97,13 @@ def _documents(files: Sequence[Path]) -> Iterator[tuple[Path, Any, Form]]:
         for path in sorted(given.rglob("*")) if given.is_dir() else [given]:
             if path.is_file():
                 try:
-                    yield path, *_told(_document(path), path)
+                    yield path, *_told(document_of(path), path)
                 except (InputError, UnicodeDecodeError):
                     if not given.is_dir():
                         raise
 
 
-def _document(path: Path) -> Any:
+def document_of(path: Path) -> Any:
     """What a file holds, by its first bytes: JSON, JSON lines, Parquet, an archive of inspect_ai or a sheet; a list of
     rows or an object."""
     with path.open("rb") as file:
@@ -125,7 +125,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     """The rows of a table; InputError for a file that is none."""
     if not path.is_file():
         raise InputError("no such file", file=path)
-    rows = _document(path)
+    rows = document_of(path)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InputError("is no table of rows with names", file=path)
     return rows

@@ -1,0 +1,92 @@
+"""A log and labels as a study: scales by what people used, one response a criterion, promises that ask something."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.settings.written import parse
+from rubricflow.tasks.grading.lock.rubric import authored
+from rubricflow.tasks.grading.logs.labels import read_labels
+from rubricflow.tasks.grading.logs.read import read_log
+from rubricflow.tasks.grading.logs.record import LogScale
+from rubricflow.tasks.grading.logs.study import NO_ANSWER, LogStudy, people_scale, study_of
+
+
+@pytest.mark.parametrize(
+    ("judge", "people", "expected"),
+    [
+        ((0, 1), [0, 1, 1], (0, 1, 1)),
+        ((0, 1), [0, 0.5], (0, 1, 0.5)),
+        ((0, 1), [1, 3, 5], (1, 5, 1)),
+        ((1, 10), [2, 7], (1, 10, 1)),
+        ((0, 4), [0, 1] * 5, (0, 1, 1)),
+        ((0, 4), [0, 1], (0, 4, 1)),
+        ((1, 1), [1], (0, 1, 1)),
+        ((0, 1), [], (0, 1, 1)),
+        ((0, 1), [1 / 3], (0, 1, 0.01)),
+    ],
+)
+def test_scores_are_calibrated_to_the_scale_that_people_used(
+    judge: tuple[float, float], people: list[float], expected: tuple[float, float, float]
+) -> None:
+    found = people_scale(LogScale(*judge, told=False), [float(score) for score in people])
+    assert found == expected
+    Scale(min=found[0], max=found[1], step=found[2])
+
+
+def made_of(tmp_path: Path, rows: list[dict[str, object]], labels: str) -> LogStudy:
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "labels.csv").write_text(labels)
+    log = read_log([tmp_path / "log.jsonl"])
+    return study_of(log, read_labels(tmp_path / "labels.csv", log), "made")
+
+
+def test_criteria_are_items_and_the_files_are_a_study(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"id": case, "criterion": criterion, "score": score, "answer": f"text {case}", "explanation": "since"}
+        for case in ("a", "b", "c")
+        for criterion, score in (("clear", 1), ("deep", 7.5))
+    ]
+    made = made_of(tmp_path, rows, "id,clear,deep\na,1,5\nb,0,\n")
+    assert made.answers["response_id"].tolist() == [f"{case}|{name}" for case in "abc" for name in ("clear", "deep")]
+    assert made.answers["author"].tolist() == [case for case in "abc" for _ in range(2)]
+    assert len(made.labels) == 3
+    (tmp_path / "rubrics.yaml").write_text(yaml.safe_dump(made.rubrics))
+    assert [*authored(tmp_path / "rubrics.yaml")] == ["clear", "deep"]
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(made.study))
+    study = parse(Study, made.study, tmp_path / "study.yaml")
+    assert study.log is not None
+    assert study.release.tolerance == 0
+
+
+def test_scores_keep_their_place_on_the_scale_to_a_millionth(tmp_path: Path) -> None:
+    scores = [0.123456, 2.5, 4.0]
+    made = made_of(tmp_path, [{"id": f"a{at}", "score": score} for at, score in enumerate(scores)], "id,score\na0,0\n")
+    scale = made.rubrics["rubrics"][0]["scale"]
+    back = [scale["min"] + int(reply) / 1_000_000 * (4.0 - 0.123456) for reply in made.verdicts["reply"]]
+    assert back == pytest.approx([score - 0.123456 + scale["min"] for score in scores], abs=1e-5)
+    assert made.answers["text"].tolist() == [NO_ANSWER] * 3
+    assert "explanation" not in made.study["judge"]["foreign"]
+
+
+def test_a_promise_that_one_score_for_all_would_keep_is_made_exact(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"id": f"a{at}", "score": at % 11} for at in range(40)]
+    alike = "".join(f"a{at},{5 + at % 2}\n" for at in range(40))
+    spread = "".join(f"a{at},{at % 11}\n" for at in range(40))
+    tolerances = [
+        made_of(tmp_path, rows, f"id,score\n{labels}").study["release"]["tolerance"] for labels in (alike, spread)
+    ]
+    assert tolerances == [0, 1]
+
+
+def test_repeated_judgments_are_samples(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"id": "a", "score": score} for score in (1, 2)] + [{"id": "b", "score": 3}]
+    made = made_of(tmp_path, rows, "id,score\na,1\n")
+    assert (made.study["judge"]["samples"], len(made.answers)) == (2, 2)
+    assert isinstance(made.verdicts, pd.DataFrame)
+    assert made.verdicts["sample"].tolist() == [0, 1, 0]
