@@ -23,9 +23,13 @@ from rubricflow.tasks.grading.logs.read import read_log
 from rubricflow.tasks.grading.logs.record import JudgeFacts, Log
 from rubricflow.tasks.grading.logs.study import LogStudy, appended, study_of
 from rubricflow.tasks.grading.logs.written import scored, written
+from rubricflow.tasks.grading.trends.moved import CHANNELS, drifted, observed
 
 _TABLES = ("answers", "verdicts", "labels", "marks")
+_VERDICTS = "log.parquet"
 _NEXT = 20
+_FEWEST = 50
+"""Answers of a new log from which on a drift test says something."""
 
 
 def calibrate(
@@ -42,6 +46,12 @@ def calibrate(
     criterion: Annotated[
         str | None, typer.Option("--criterion", help="Of a log with several the one that is labelled.")
     ] = None,
+    accept_shift: Annotated[
+        bool,
+        typer.Option(
+            "--accept-shift", help="With another judge than the calibration's: apply it where no drift is found."
+        ),
+    ] = False,
     study: Annotated[
         Path | None, typer.Option("--study", help="The folder for the study; LOG.calibration beside it if not given.")
     ] = None,
@@ -69,9 +79,9 @@ def calibrate(
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", folder.name.removesuffix(".calibration")).strip("_-")[:60] or "log"
     made = study_of(log, people, name)
     if earlier is not None:
-        made = applied(made, log.judge, earlier, logs[0])
+        made = applied(made, log, earlier, accept_shift)
     print(*made.remarks, sep="\n", end="\n" if made.remarks else "")
-    file = write_study(made, folder)
+    file = write_study(made, folder, log)
     print(f"study: {file}")
     grade(study=str(file), warehouse=warehouse)
     proposed = propose_labels(file, warehouse, None, _NEXT)
@@ -101,8 +111,9 @@ def _say(log: Log) -> None:
     print(*log.remarks, sep="\n", end="\n" if log.remarks else "")
 
 
-def write_study(made: LogStudy, folder: Path) -> Path:
-    """Writes the files of a study of a log; returns the study's. InputError where another study lies there."""
+def write_study(made: LogStudy, folder: Path, log: Log) -> Path:
+    """Writes the files of a study of a log, and the log's verdicts; returns the study's. InputError where another study
+    lies there."""
     file = folder / "study.yaml"
     if file.exists() and load_study(file).log is None:
         raise InputError("is a study of no log; name another folder", file=file, hint="--study FOLDER")
@@ -110,30 +121,39 @@ def write_study(made: LogStudy, folder: Path) -> Path:
     for name in _TABLES:
         frame: pd.DataFrame = getattr(made, name)
         frame.to_parquet(folder / f"{name}.parquet", index=False)
+    log.verdicts.to_parquet(folder / _VERDICTS, index=False)
     for path, content in ((folder / "rubrics.yaml", made.rubrics), (file, made.study)):
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
         write_atomically(path, text.encode())
     return file
 
 
-def applied(made: LogStudy, judge: JudgeFacts, folder: Path, log: Path) -> LogStudy:
+def applied(made: LogStudy, log: Log, folder: Path, accept_shift: bool) -> LogStudy:
     """The study of a new log with what an earlier calibration has learned.
 
-    InputError where that is none, or is stale: its judge is another one, or has other criteria or scales.
+    InputError where that is none, or is stale: the log has criteria that were not calibrated, or its judge is another
+    one. accept_shift: another judge will do where the drift test finds no difference between the two logs.
     """
     file = (folder if folder.is_dir() else folder.parent) / "study.yaml"
     if not file.exists() or (known := load_study(file).log) is None:
         raise InputError(
             "holds no calibration of a log", file=folder, hint="the folder that `calibrate --labels` wrote"
         )
-    changes = JudgeFacts(known.tool, known.version, known.told).changes(judge)
     rubrics: dict[str, Any] = yaml.safe_load((file.parent / "rubrics.yaml").read_text(encoding="utf-8"))
     before = {rubric["rubric_id"]: rubric for rubric in rubrics["rubrics"]}
     now = [rubric["rubric_id"] for rubric in made.rubrics["rubrics"]]
-    changes += [f"criterion {name}: was not calibrated" for name in now if name not in before]
+    if unknown := [name for name in now if name not in before]:
+        rule = f"was not calibrated in {folder}: {', '.join(unknown)}"
+        raise InputError(rule, file=log.files[0], field="criterion", hint="label some of its answers: --labels FILE")
+    changes = JudgeFacts(known.tool, known.version, known.told).changes(log.judge)
     if changes:
-        rule = f"the calibration in {folder} is stale, its judge was another one: {'; '.join(changes)}"
-        raise InputError(rule, file=log, hint="label some of its answers: --labels FILE")
+        stale = f"the calibration in {folder} is stale, its judge was another one: {'; '.join(changes)}"
+        if not accept_shift:
+            hint = "label some of its answers: --labels FILE; or test whether scores moved: --accept-shift"
+            raise InputError(stale, file=log.files[0], hint=hint)
+        said = _shift(pd.read_parquet(file.parent / _VERDICTS), log.verdicts, stale, log.files[0])
+        made.study["log"]["remarks"] += [stale, said]
+        print(stale, said, sep="\n")
     tables = {name: pd.read_parquet(file.parent / f"{name}.parquet") for name in _TABLES}
     whole = appended(made, tables)
     earlier_study: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -144,3 +164,20 @@ def applied(made: LogStudy, judge: JudgeFacts, folder: Path, log: Path) -> LogSt
         "release": earlier_study["release"],
     }
     return whole._replace(study=study, rubrics={"rubrics": [before[name] for name in now]})
+
+
+def _shift(old: pd.DataFrame, new: pd.DataFrame, stale: str, file: str) -> str:
+    """That no drift is found between a calibrated log and that of another judge; InputError that names what moved."""
+    answers = new["answer_id"].nunique()
+    hint = "label some of its answers: --labels FILE"
+    if answers < _FEWEST:
+        raise InputError(f"{stale}; {answers} answers are too few to test for a shift", file=file, hint=hint)
+    drift = drifted([observed(old)], [observed(new)])
+    if drift.found:
+        moved = "; ".join(
+            f"{CHANNELS[row.channel]}{f' of {row.value_of}' * (row.slice != 'all')} "
+            f"{row.change.old:.3g} to {row.change.new:.3g}"
+            for row in drift.found[:3]
+        )
+        raise InputError(f"{stale}; and what it says moved: {moved}", file=file, hint=hint)
+    return f"no drift was found in {answers:,} answers, which does not prove that there is none"

@@ -84,6 +84,17 @@ def test_a_log_is_calibrated_applied_and_refused_for_another_judge(
     other = log_file(tmp_path / "other.jsonl", later, "judge-2")
     with pytest.raises(InputError, match="'judge-1' → 'judge-2'"):
         calibrate([other], earlier=tmp_path / "rain.calibration", warehouse=str(warehouse))
+    # Asked to test for a shift: a judge that gives a point less is refused, one that says the same is applied.
+    stricter = [{**row, "score": max(0, row["score"] - 1)} for row in answers(80, 5)]
+    strict = log_file(tmp_path / "strict.jsonl", stricter, "judge-2")
+    with pytest.raises(InputError, match="mean score"):
+        calibrate([strict], earlier=tmp_path / "rain.calibration", accept_shift=True, warehouse=str(warehouse))
+    with pytest.raises(InputError, match="too few"):
+        calibrate([other], earlier=tmp_path / "rain.calibration", accept_shift=True, warehouse=str(warehouse))
+    alike = log_file(tmp_path / "alike.jsonl", answers(60, 6), "judge-2")
+    calibrate([alike], earlier=tmp_path / "rain.calibration", accept_shift=True, warehouse=str(warehouse))
+    assert mapping_of(run_of(warehouse, "alike")) == mapping_of(run)
+
     same = log_file(tmp_path / "later.jsonl", later, "judge-1")
     calibrate([same], earlier=tmp_path / "rain.calibration", warehouse=str(warehouse))
     applied = run_of(warehouse, "later")

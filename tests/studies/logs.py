@@ -107,7 +107,7 @@ def measured(
     log = read_log([log_file])
     made = study_of(log, read_labels(labels_file, log), f"{name}-{count}-{seed}")
     made.study["release"]["risk"] = risk
-    study_file = write_study(made, folder / "study")
+    study_file = write_study(made, folder / "study", log)
     job = plan(study_file, folder / "warehouse")
     run, study, base = job.run, job.study, job.base
     data = ingest.fn(run, study, base)
