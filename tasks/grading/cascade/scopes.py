@@ -112,11 +112,11 @@ def scope_limits(
     tested = sum(sum(len(labels[item].human) for item in own) >= fewest for own in members.values())
     for scope, own in members.items():
         if not own:
-            note = "no answer is marked by people"
+            unmarked = "no answer is marked by people"
             if scope == ALL and idle:
                 marked = say.plural(len(idle), "question")
-                note = f"marked are answers to {marked} alone, of which no promise can be made: the reason stands there"
-            yield ScopeLimits(scope, None, None, "no_promise", note)
+                unmarked = f"marked are answers to {marked} alone, of which no promise can be made: the reason stands there"
+            yield ScopeLimits(scope, None, None, "no_promise", unmarked)
             continue
         rows = joined([labels[item] for item in own])
         by_people = PEOPLE * (max(costs) or 1.0)

@@ -176,12 +176,12 @@ def view(
         ]
         found = found._replace(sentence=f"{preferred.title}.", promise=NO_SCORES, caution="", answers=0, waiting={})
         looks = [remark for remark in remarks if remark[1] not in OF_SCORES]
-        head = [body(TEMPLATE, "looks", looks)] if looks else []
+        first = [body(TEMPLATE, "looks", looks)] if looks else []
         page = Page(
             "Run report", study["name"], found.sentence, (preferred, *shown), manifest["written"][:10], NO_SCORES
         )
         lines = preference_lines(figures, counts["lost_verdicts"])
-        return View(replace(page, parts=head), found, "", ranking, sources, nothing, lines)
+        return View(replace(page, parts=first), found, "", ranking, sources, nothing, lines)
     looks = gates.looks(verdicts, figures, remarks)
     short = {why: why.partition(":")[0] for why in found.waiting}
     times = Counter(short.values())
