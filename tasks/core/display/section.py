@@ -137,6 +137,8 @@ class Section:
     """What only this report has."""
     facts: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
+    folded: str = ""
+    """What tables, pictures, facts and notes are called, where they are folded away; '' where they stand open."""
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,9 @@ def scope_limits(
             unmarked = "no answer is marked by people"
             if scope == ALL and idle:
                 marked = say.plural(len(idle), "question")
-                unmarked = f"marked are answers to {marked} alone, of which no promise can be made: the reason stands there"
+                unmarked = (
+                    f"marked are answers to {marked} alone, of which no promise can be made: the reason stands there"
+                )
             yield ScopeLimits(scope, None, None, "no_promise", unmarked)
             continue
         rows = joined([labels[item] for item in own])

@@ -104,6 +104,7 @@ def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[
         "gold mark (Eq. 2). Grounding: by how many nats a step is less likely without its source (Eqs. 3-4).",
         drawings=[cases.belief_chart(case) for case in revised],
         tables=[cases.step_table(case) for case in revised],
+        folded="Step by step",
     )
     left = cases.phases(view)
     pools = (cases.revision_table(view.revisions), cases.pool_table(view.demonstrations))
@@ -115,6 +116,7 @@ def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[
         drawings=list(cases.selection_drawings(view, left)),
         tables=_filled((*pools, cases.separation_table(view.separations))),
         notes=list(cases.refusal_notes(view.revisions)),
+        folded="Revisions and training pools",
     )
     yield Section(
         "divergence",
@@ -122,6 +124,7 @@ def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[
         "How far the belief of each arm of RL has moved from the policy that it started from",
         "Means over step boundaries, in nats: KL(arm ‖ start), and JSD, also by third of the chain.",
         tables=_filled(figures.divergence_table(arms, part) for part in TESTED),
+        folded="Divergence by arm",
     )
     yield Section(
         "rules",
@@ -132,6 +135,7 @@ def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[
         "the grader read, so those graders stand apart.",
         tables=list(figures.rule_tables(view.faithfulness)),
         notes=list(figures.rule_notes(view.faithfulness)),
+        folded="Every edit by itself",
     )
     yield Section(
         "made",
@@ -139,6 +143,7 @@ def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[
         "What the arms rest on and what they cost",
         facts=[("run", view.run_id), *setting_facts(view.settings.model_dump(mode="json", exclude_none=True))],
         tables=(_training(view.policies),),
+        folded="Training and settings",
     )
 
 

@@ -105,6 +105,7 @@ def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:
             "Labels: Pearson correlation on the train split. Given all others: partial correlation from the learned "
             f"precision of {grader_name(graders.main)}, seed {links['seed'][0].as_py()}. Neither is a cause.",
             tables=(figures.link_table(links, view.names),),
+            folded="Every pair of concepts",
         )
     yield from _traces(view)
     sweeps = list(figures.sweep_tables(graders, view.settings.training))
@@ -115,6 +116,7 @@ def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:
             "; ".join(map(_moved, sweeps)),
             "On the test split, to see how sensitive the method is, not to choose by.",
             tables=sweeps,
+            folded="Every setting",
         )
     leakage = figures.leakage_table(graders)
     if leakage.rows:
@@ -128,6 +130,7 @@ def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:
             "predicted concepts tell it than the true labels alone do. Among concepts: what a concept's reading says "
             "of another one beyond its own. Read it against the control, which leaks nothing.",
             tables=(leakage,),
+            folded="Leakage by grader",
         )
     yield Section(
         "made",
@@ -135,6 +138,7 @@ def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:
         "What the graders rest on",
         facts=list(_facts(view)),
         tables=(_models(view.models),),
+        folded="Training and settings",
     )
 
 
@@ -180,6 +184,7 @@ def _interventions(view: BottleneckView, graders: Graders) -> Iterator[Section]:
         "responses, its ends averaged over seeds.",
         drawings=drawings,
         tables=(figures.kind_table(points, metric),),
+        folded="Once all concepts are set",
     )
     lines = figures.order_lines(points, graders.main)
     if len(lines) < 2:
@@ -198,6 +203,7 @@ def _interventions(view: BottleneckView, graders: Graders) -> Iterator[Section]:
         f"{grader_name(graders.main)}; every answer is people's label.",
         drawings=(Drawing(title, line_chart(title, lines, "concepts asked about", GRADE_METRICS[metric])),),
         tables=(figures.questions_table(graders),),
+        folded="How many questions each order needs",
     )
 
 
