@@ -131,6 +131,9 @@ class Criterion(Frozen):
     """What must support a level above 0, see tasks/grading/judge/verify.py."""
     evidence_from: Literal["response", "response_and_context"] = "response"
     """Where the quote may come from."""
+    evidence_kind: Literal["user", "assistant", "thought", "call", "result"] | None = left_out(None)
+    """Of a trace: whose turn, or which kind of step, a quote has to stand in, see TURN_KINDS. Null for any but what the
+    assistant was told before it began, and then left out as `count` is."""
 
     @property
     def top(self) -> int:
@@ -201,6 +204,9 @@ class Protocol(JudgingRules):
     echo: Literal["refused", "allowed"] = "refused"
     """Whether a quote that repeats a criterion's wording is evidence: not where only the rubric's author knows it, but
     where criteria are the sentences of a model answer. A repetition of the question never is."""
+
+    units: Literal["sentences", "turns"] = left_out("sentences")
+    """What quotes cite: sentences and paragraphs, or the turns and steps of traces. Left out where it is the first."""
 
     @property
     def part_size(self) -> int | None:

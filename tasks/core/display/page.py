@@ -46,6 +46,8 @@ def marked(
         text = Markup("{}").format(say.visible(piece.text))
         if piece.hidden:
             text = Markup('<span class="gap">[{} not shown]</span>').format(say.plural(piece.hidden, "character"))
+        elif piece.is_heading:
+            text = Markup('<b class="turn">{}</b>').format(text)
         elif piece.labels:
             labels = Markup("").join(
                 Markup("<b>{}</b>").format(label) for label in dict.fromkeys(map(end_label, piece.ends))

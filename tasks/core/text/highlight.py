@@ -38,15 +38,22 @@ class TextPiece(NamedTuple, Generic[Label]):
     ends: tuple[Label, ...] = ()
     """Of those that end with it."""
     hidden: int = 0
+    is_heading: bool = False
+    """Whether it is nobody's words but says what follows, see `tasks.core.text.traces`."""
 
 
-def pieces(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[TextPiece[Label], ...]:
+Headings = Sequence[tuple[int, int]]
+"""Where the headings of a text stand, in order."""
+
+
+def pieces(text: str, highlights: Iterable[Highlight[Label]], headings: Headings = ()) -> tuple[TextPiece[Label], ...]:
     """The whole text in order. Highlights may overlap; one that does not lie in the text raises ValueError."""
-    return _pieces(text, _checked(text, highlights), np.ones(len(text), bool))
+    return _pieces(text, _checked(text, highlights), np.ones(len(text), bool), headings)
 
 
-def excerpt(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[TextPiece[Label], ...]:
-    """The text in order, a long one only as its opening and the surroundings of its highlights, without long blanks.
+def excerpt(text: str, highlights: Iterable[Highlight[Label]], headings: Headings = ()) -> tuple[TextPiece[Label], ...]:
+    """The text in order, a long one only as its opening and the surroundings of its highlights, each with the heading
+    under which it stands, without long blanks.
 
     Highlights may overlap; one that does not lie in the text raises ValueError.
     """
@@ -61,12 +68,14 @@ def excerpt(text: str, highlights: Iterable[Highlight[Label]]) -> tuple[TextPiec
                 parts = [(start - AROUND, start + WITHIN), (end - WITHIN, end + AROUND)]
             for low, high in parts:
                 if left > 0:
+                    for above in [heading for heading in headings if heading[0] <= start][-1:]:
+                        shown[slice(*above)] = True
                     around = slice(max(0, low), min(len(text), high))
                     shown[around] = True
                     left -= around.stop - around.start
     for blank in _BLANK.finditer(text):
         shown[blank.start() + 2 : blank.end() - 2] = False
-    return _pieces(text, checked, shown)
+    return _pieces(text, checked, shown, headings)
 
 
 def joined(highlights: Iterable[Highlight[Label]]) -> list[Highlight[Label]]:
@@ -89,10 +98,13 @@ def _checked(text: str, highlights: Iterable[Highlight[Label]]) -> list[Highligh
     return checked
 
 
-def _pieces(text: str, highlights: Sequence[Highlight[Label]], shown: Mask) -> tuple[TextPiece[Label], ...]:
-    """The text cut at the edges of what is shown and of the highlights in it. shown: of each character."""
+def _pieces(
+    text: str, highlights: Sequence[Highlight[Label]], shown: Mask, headings: Headings
+) -> tuple[TextPiece[Label], ...]:
+    """The text cut at the edges of what is shown and of the highlights and headings in it. shown: of each character."""
     edges = {0, len(text), *(np.flatnonzero(shown[1:] != shown[:-1]) + 1).tolist()}
-    for edge in chain.from_iterable(highlight[:2] for highlight in highlights):
+    titles = [heading for heading in headings if shown[slice(*heading)].all()]
+    for edge in chain(*titles, *(highlight[:2] for highlight in highlights)):
         if shown[max(0, edge - 1) : edge + 1].any():
             edges.add(edge)
     cut: list[TextPiece[Label]] = []
@@ -107,5 +119,7 @@ def _pieces(text: str, highlights: Sequence[Highlight[Label]], shown: Mask) -> t
         labels = dict.fromkeys(highlight.label for highlight in over)
         starts = dict.fromkeys(highlight.label for highlight in over if highlight.start == start)
         ends = dict.fromkeys(highlight.label for highlight in over if highlight.end == end)
-        cut.append(TextPiece(part.replace("\r\n", "\n"), tuple(labels), tuple(starts), tuple(ends)))
+        is_heading = any(low <= start and end <= high for low, high in titles)
+        piece = TextPiece(part.replace("\r\n", "\n"), tuple(labels), tuple(starts), tuple(ends), 0, is_heading)
+        cut.append(piece)
     return tuple(cut)

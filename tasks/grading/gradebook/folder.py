@@ -25,6 +25,7 @@ from rubricflow.tasks.core.store.catalogue import remember_feedback
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.highlight import Highlight, joined, pieces
+from rubricflow.tasks.core.text.traces import headings
 from rubricflow.tasks.grading.gradebook.book import (
     Credit,
     Gradebook,
@@ -150,12 +151,13 @@ def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool =
         marking = Marking(place, level.criterion.weight > 0)
         highlights += [Highlight(quotation.start, quotation.end, marking) for quotation in level.quotations]
         numbered.append((place, say.visible(level.criterion.text), say.visible(level_words(level))))
+    titles = headings(answer.text) if question.bundle.protocol.units == "turns" else ()
     without_score = UNJUDGED if answer.decided_by == "cannot_be_judged" else WAITING
     return {
         "score": points_words(score) if counts else None,
         "out_of": str(number(question.scale.max)),
         "state": REPEATED if repeated else without_score,
-        "text": marked(pieces(answer.text, joined(highlights)), _kind, lambda marking: marking.number),
+        "text": marked(pieces(answer.text, joined(highlights), titles), _kind, lambda marking: marking.number),
         "how": how_reached(question, answer) if counts else "",
         "counted": numbered[: len(groups.counted)],
         "missing": [say.visible(criterion.text) for criterion in groups.missing],

@@ -18,10 +18,11 @@ from rubricflow.tasks.core.contracts.settings.data import Column, Source
 from rubricflow.tasks.core.contracts.tables.data import SPLITS, Responses, Units
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments, Preferences
 from rubricflow.tasks.core.contracts.tables.people import Notes
-from rubricflow.tasks.core.store.cells import EssayCell, quoted, text_or_none, with_columns
+from rubricflow.tasks.core.store.cells import EssayCell, missing, quoted, text_or_none, with_columns
 from rubricflow.tasks.core.store.source import Report
 from rubricflow.tasks.core.text.formulas import unguarded
 from rubricflow.tasks.core.text.markup import is_markup, plain
+from rubricflow.tasks.core.text.traces import trace_text, trace_units
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.ingest.columns import (
     CellPlace,
@@ -148,7 +149,7 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
     """The responses of a chunk; InputError for a missing column or value, or an unknown split. An id that is missing
     is '' once that is reported."""
     chunk, nothing = Chunk(source, frame, report), [None] * len(frame)
-    named = chunk.mapped_texts(source.responses, ("response_id", "item_id"))
+    named = chunk.mapped_texts(source.responses, ("response_id", "item_id"), ("text",) if source.traces else ())
     splits, authors, author_names = (
         without_blanks(named.get(name, nothing)) for name in ("split", "author_id", "author_name")
     )
@@ -162,13 +163,13 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
         for answer, group in zip(groups, without_blanks(chunk.texts(column)), strict=True):
             if group:
                 answer.append((name, group))
-    texts = [cell or "" for cell in named["text"]]
     text_column = source.responses["text"]
+    texts = chunk.read(text_column, _trace, "") if source.traces else [cell or "" for cell in named["text"]]
     has_cells = isinstance(text_column, str) and text_column in frame.columns
     essays = [cell if isinstance(cell, EssayCell) else None for cell in (frame[text_column] if has_cells else nothing)]
     made_from = []
     for essay, text in zip(essays, texts, strict=True):
-        marked = "html" if source.html and is_markup(text) else None
+        marked = "trace" if source.traces else "html" if source.html and is_markup(text) else None
         made_from.append(essay.unread or "file" if essay else marked)
     return Answers(
         rows=chunk.rows,
@@ -182,6 +183,16 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
         made_from=made_from,
         handed_in=essays,
     )
+
+
+def _trace(cell: Any, place: CellPlace) -> str:
+    """The text of a trace; '' for an empty cell."""
+    if missing(cell) or (isinstance(cell, str) and not cell.strip()):
+        return ""
+    try:
+        return trace_text(cell)
+    except ValueError as error:
+        raise place.error(str(error), "leave 'traces' out where answers are plain texts") from error
 
 
 def scored(
@@ -299,7 +310,7 @@ def answer_tables(answers: Answers, graded: Sequence[Scores]) -> Tables:
     """Rows of `responses`, `units`, `gradings` and, where there are any, `notes`; splits are those of the source."""
     return {
         Responses: _table(Responses, answers._asdict()),
-        Units: unit_table(answers.response_id, answers.text),
+        Units: unit_table(answers.response_id, answers.text, answers.made_from),
         **grading_tables(answers.response_id, answers.item_id, graded),
     }
 
@@ -329,9 +340,11 @@ def grading_tables(response_id: Sequence[str], item_id: Sequence[str], graded: S
     return {Gradings: pa.concat_tables(gradings)} | ({Notes: pa.concat_tables(notes)} if notes else {})
 
 
-def unit_table(ids: Sequence[str], words: Sequence[str]) -> pa.Table:
-    """Rows of `units` for all texts; ids: of their responses."""
-    rows = [(name, *unit) for name, text in zip(ids, words, strict=True) for unit in units(text)]
+def unit_table(ids: Sequence[str], words: Sequence[str], made_from: Sequence[str | None]) -> pa.Table:
+    """Rows of `units` for all texts; ids: of their responses; made_from: as `responses` has it."""
+    rows = list[tuple[Any, ...]]()
+    for name, text, source in zip(ids, words, made_from, strict=True):
+        rows += [(name, *unit) for unit in (trace_units if source == "trace" else units)(text)]
     columns = zip(*rows, strict=True) if rows else [()] * 5
     return _table(Units, dict(zip(("response_id", "unit_id", "kind", "start", "end"), columns, strict=True)))
 

@@ -4,6 +4,8 @@ A quote that cites no unit is looked for in the whole response, one that cites a
 Where a criterion lets evidence come from the context too, a quote found there holds, whatever unit it cites. A quote
 that repeats the question or the rubric (`tasks.grading.judge.doubted_quotes`) is an echo and does not hold, wherever it
 stands.
+In a trace a quote stands within one turn or step, and holds only in one of the kind that its criterion asks for; where
+it asks for none, in any but what the assistant was told before it began.
 Where the protocol lets meaning count, a quote whose words stand nowhere may hold by the span, in the unit that it
 cites, that an encoder finds; that one must not be an echo either.
 """
@@ -37,6 +39,7 @@ from rubricflow.tasks.core.text.quotes import (
     unquoted,
 )
 from rubricflow.tasks.core.text.tokens import counts, has_two_words, is_single_word, tokens
+from rubricflow.tasks.core.text.traces import of_trace
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge.doubted_quotes import SUPPORTING, Place, Wording, wording
 from rubricflow.tasks.grading.judge.protocol import Question
@@ -117,7 +120,7 @@ class Matcher:
         return self.spans[places[best]] if cosine[best] >= self.threshold else None
 
 
-INVALID = frozenset({"fabricated", "misattributed", "too_short", "echo", "shared", "irrelevant"})
+INVALID = frozenset({"fabricated", "misattributed", "too_short", "echo", "shared", "irrelevant", "other_kind"})
 HOLDS = frozenset({"verified", "context", "semantic"})
 RARE = 100
 """One word alone proves something where at most one word in so many is it."""
@@ -143,8 +146,33 @@ class Subject:
 
     @cached_property
     def by_id(self) -> dict[str, Unit]:
-        """The units by id."""
-        return {unit.unit_id: unit for unit in self.units}
+        """The units by id; turns and steps, which are numbered together, by either letter."""
+        turns = {f"{letter}{turn.unit_id[1:]}": turn for turn in self.turns for letter in "ta"}
+        return turns | {unit.unit_id: unit for unit in self.units}
+
+    @cached_property
+    def turns(self) -> list[Unit]:
+        """The turns and steps; none where the response is no trace."""
+        return of_trace(self.units)
+
+    @property
+    def wholes(self) -> list[tuple[int, int]]:
+        """Where all that there is stands: the response, or each of its turns and steps."""
+        return [(turn.start, turn.end) for turn in self.turns] or [(0, len(self.text))]
+
+    def find(self, needle: str, low: int, high: int, criterion: Criterion) -> tuple[Match | None, bool]:
+        """Where a quote, unquoted and folded, stands within the characters [low, high), and whether that is a place
+        that the criterion asks for. In a trace it stands within one turn or step, of the kind asked for if it can."""
+        if not self.turns:
+            return find_folded(needle, fold(self.text[low:high]), low), True
+        elsewhere = None
+        for turn in self.turns:
+            start, end = max(low, turn.start), min(high, turn.end)
+            if start < end and (match := find_folded(needle, fold(self.text[start:end]), start)):
+                if turn.kind == criterion.evidence_kind or (not criterion.evidence_kind and turn.kind != "system"):
+                    return match, True
+                elsewhere = elsewhere or match
+        return elsewhere, False
 
     def is_rare(self, word: str) -> bool:
         """Whether a word, with what hangs on it (doesn't), stands in the response once, or once in `RARE` words."""
@@ -235,7 +263,8 @@ def why_unsupported(rows: Iterable[Mapping[str, object]]) -> str:
     found = {row["status"] for row in rows}
     if found & HOLDS:
         return "no_diagnostic"
-    return next((status for status in ("echo", "misattributed", "too_short") if status in found), "evidence_failed")
+    came_close = ("other_kind", "echo", "misattributed", "too_short")
+    return next((status for status in came_close if status in found), "evidence_failed")
 
 
 def ground(quote: str, unit_id: str | None, criterion: Criterion, subject: Subject) -> Ground:
@@ -247,20 +276,23 @@ def ground(quote: str, unit_id: str | None, criterion: Criterion, subject: Subje
         return Ground("too_short")
     takes_context = criterion.evidence_from == "response_and_context"
     wording = subject.apart if takes_context else subject.wording
+    if criterion.evidence_kind in ("user", "result"):
+        wording = None  # nobody whose work is judged has written it
     # It must be in its unit; for a span-level criterion in the whole paragraph; nowhere where the unit is unknown.
     low, high, unit = 0, len(subject.text), subject.by_id.get(unit_id or "")
     if unit is not None and criterion.evidence == "span_level":
         unit = subject.paragraph(unit)
     if unit_id is not None:
         low, high = (unit.start, unit.end) if unit else (0, 0)
-    if match := find_folded(needle, fold(subject.text[low:high]), low):
+    match, is_asked_for = subject.find(needle, low, high, criterion)
+    if match:
         span, stored = match.span, needle
         if match.spelling != "exact":
             stored = _as_stored(match, subject.text)
             if not proves(stored, subject):
                 return Ground("too_short")
         status = "echo" if wording and wording.is_in(stored, subject.text, span) else "verified"
-        return Ground(status, span, spelled(unmarked, match, subject.text))
+        return Ground(status if is_asked_for else "other_kind", span, spelled(unmarked, match, subject.text))
     context = subject.context if takes_context else None
     if context and (match := find_folded(needle, fold(context))):
         status = "echo" if wording and wording.is_in(_as_stored(match, context)) else "context"
@@ -268,22 +300,24 @@ def ground(quote: str, unit_id: str | None, criterion: Criterion, subject: Subje
     if subject.match and not (wording and wording.is_in(needle)):
         meant = subject.match.find(unmarked, low, high)
         stored = folded(subject.text[meant.start : meant.end]) if meant else ""
+        if meant and subject.turns:  # what stands where it may, word for word, is all that it may mean
+            meant = meant if subject.find(stored, *meant, criterion)[1] else None
         if meant and proves(stored, subject) and not (wording and wording.is_in(stored, subject.text, meant)):
             return Ground("semantic", meant)
-    if unit_id is not None and (match := find_folded(needle, fold(subject.text))):
+    if unit_id is not None and (match := subject.find(needle, 0, len(subject.text), criterion)[0]):
         return Ground("misattributed", match.span)
     return Ground("fabricated")
 
 
 def proves(needle: str, subject: Subject) -> bool:
     """Whether a quote, unquoted, is long enough to prove anything: two whole words, a long one that is rare in the
-    response, or all that there is of the response."""
+    response, or all that there is of the response, or of a turn or step."""
     pieces = fragments(needle)
     if not pieces and has_two_words(needle):
         return True
     if any(counts(piece) and (not is_single_word(piece) or subject.is_rare(piece)) for piece in pieces or [needle]):
         return True
-    return is_whole(needle, subject.text)
+    return any(is_whole(needle, subject.text[low:high]) for low, high in subject.wholes)
 
 
 def _as_stored(match: Match, text: str) -> str:

@@ -30,6 +30,7 @@ Role = Literal["contract_repair", "semantic_repair"]
 
 SEMANTIC = frozenset(
     {"evidence_failed", "echo", "misattributed", "too_short", "no_diagnostic", "shared_quote", "irrelevant"}
+    | {"other_kind"}
     | {"contradicted_score"}
 )
 """Kinds of violation that leave the artifact well-formed; all others break the contract."""
@@ -50,6 +51,7 @@ _WORDS = (
         "echo",
         "the words quoted for {what} repeat the question, its text or the rubric: quote what the response says itself",
     ),
+    ("other_kind", "the words quoted for {what} stand in a turn or step of another kind than it asks for"),
     ("misattributed", "the words quoted for {what} stand elsewhere in the response: cite the unit that holds them"),
     ("too_short", "the words quoted for {what} are too few to show anything: quote more of what the response says"),
     ("no_diagnostic", "{what} has no diagnostic: say in a sentence what the quoted words show"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -13,8 +14,10 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait, names_scores
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
+from rubricflow.tasks.core.contracts.tables.data import TURN_KINDS
 from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.core.text.templates import Templates
+from rubricflow.tasks.core.text.traces import headings, of_trace
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.schema import PLAIN, UnitNames, names_of
@@ -27,6 +30,7 @@ _DEMANDS = {
     "weakly_groundable": "a quote where there is one",
     "none": "no evidence needed",
 }
+_PLACES = re.compile("one (sentence|paragraph)")
 _SOURCES = {"response": "", "response_and_context": ", of the response or of the material that belongs to the question"}
 
 
@@ -65,6 +69,10 @@ def system(
         described.append(f"  levels: {'; '.join(levels)}")
         if PROTOCOLS[protocol.name].quotes is not None:
             demand = f"{_DEMANDS[criterion.evidence]}{_SOURCES[criterion.evidence_from]}"
+            if units.turn:
+                demand = _PLACES.sub("one turn or step", demand)
+            if criterion.evidence_kind and criterion.evidence != "none":
+                demand += f"; it counts only where it is {TURN_KINDS[criterion.evidence_kind]}"
             described.append(f"  evidence: {demand}")
     counts = list(_counts(bundle))
     values = {
@@ -82,9 +90,12 @@ def system(
         "reference": under("Reference answer:", reference),
         "examples": examples,
         "units": units.forms(),
+        "cited": "turn or step" if units.turn else "sentence or paragraph",
         "form": contract.shown(schema, units) if schema else "",
         "leaf": leaf,
-        "leaves": " ".join(f"[{units.name(f's{n}')}] {sentence}" for n, sentence in enumerate(contract.EXAMPLE, 1)),
+        "leaves": " ".join(
+            f"[{units.name(f'{units.first}{n}')}] {sentence}" for n, sentence in enumerate(contract.EXAMPLE, 1)
+        ),
         "example_points": contract.example(leaf, (2, 0, 0, 0), units),
         "example_concepts": contract.example(leaf, (1, 2), units),
     }
@@ -108,10 +119,16 @@ def speaking(values: Mapping[str, str]) -> frozenset[str]:
 @partial(cached_by_identity, most=64)  # the calls about one response come one after the other
 def response(text: str, units: Sequence[Unit], names: UnitNames = PLAIN) -> str:
     """The response, its sentences labelled with the names of their units, between fences with a nonce made from its own
-    content.
+    content; of a trace its turns and steps, every line of them marked, whatever breaks a line in it.
 
     The same response makes the same prompt; a response that held its own fence would have another nonce.
     """
+    if turns := of_trace(units):
+        shown = []
+        for turn, (start, end) in zip(turns, headings(text), strict=True):
+            shown.append(f"[{names.name(turn.unit_id)}, {text[start:end].partition(', ')[2]}")
+            shown += [f"| {line}" for line in text[turn.start : turn.end].splitlines()]
+        return fill("trace", {"nonce": nonce(text), "text": "\n".join(shown)})
     # A paragraph stands before the sentence that begins where it does: 'paragraph' < 'sentence'.
     ordered = sorted(units, key=lambda unit: (unit.start, unit.kind))
     lines = []

@@ -15,6 +15,7 @@ from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.text.quotes import shortened
+from rubricflow.tasks.core.text.traces import Turn, trace_units, written
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.comparing import is_compared
 from rubricflow.tasks.grading.judge.costs import NOBODY
@@ -66,12 +67,17 @@ def prove_bundle(bundle: Bundle, question: str, context: str | None, reference: 
     every prompt fills.
     """
     # The response is the reference answer and a sentence that repeats neither question nor rubric.
-    text = f"{reference}\n\n{_GOLD}." if reference else f"{_GOLD}."
+    text, cut = f"{reference}\n\n{_GOLD}." if reference else f"{_GOLD}.", units
+    if bundle.protocol.units == "turns":  # every kind of turn and step says so
+        text, cut = (
+            written(Turn(kind, text) for kind in ("user", "thought", "call", "result", "assistant")),
+            trace_units,
+        )
     case = Case(
         response_id="proof",
         item_id="proof",
         text=text,
-        units=tuple(units(text)),
+        units=tuple(cut(text)),
         question=question,
         context=context,
         bundle=bundle,
@@ -80,7 +86,7 @@ def prove_bundle(bundle: Bundle, question: str, context: str | None, reference: 
     )
     while asks_nobody(case):
         text = f"{case.text} {_GOLD}."
-        case = replace(case, text=text, units=tuple(units(text)))
+        case = replace(case, text=text, units=tuple(cut(text)))
     if is_compared(case):  # a verdict rests on no level and no quote: that every prompt fills is all there is to prove
         other = replace(case, response_id="proof-2", text=f"{case.text} {_GOLD}.")
         try:
@@ -151,7 +157,7 @@ def _quoting(case: Case) -> Callable[[Criterion], dict[str, str]]:
     """Criterion → a quote of the response that holds: its longest sentence that does, since a reference answer may
     repeat the question or the rubric."""
     subject = subject_of(case)
-    sentences = [unit for unit in case.units if unit.kind == "sentence"]
+    sentences = subject.turns or [unit for unit in case.units if unit.kind == "sentence"]
     longest = sorted(sentences, key=lambda unit: unit.start - unit.end)
     quotes = [(unit.unit_id, shortened(case.text[unit.start : unit.end], MAX_QUOTE)) for unit in longest]
 

@@ -24,6 +24,7 @@ from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.tokens import words
+from rubricflow.tasks.core.text.traces import of_trace
 from rubricflow.tasks.core.text.units import Unit
 
 MAX_QUOTE = 400
@@ -103,7 +104,7 @@ def example(prefix: str, levels: Sequence[int], names: UnitNames) -> str:
     decisions = {}
     for number, level in enumerate(levels, 1):
         cited = [next(quotes)] if level else []
-        evidence = [{"unit": names.name(f"s{place}"), "quote": quote} for place, quote in cited]
+        evidence = [{"unit": names.name(f"{names.first}{place}"), "quote": quote} for place, quote in cited]
         decisions[f"{prefix}{number}"] = {"level": level, "evidence": evidence}
     return compact({"decisions": decisions})
 
@@ -131,6 +132,11 @@ def citing(schema: Mapping[str, Any], units: Sequence[Unit], names: UnitNames) -
     """
     if "$defs" not in schema or not units:
         return schema
+    if turns := of_trace(units):
+        unit: dict[str, Any] = {"type": "string", "enum": [names.name(turn.unit_id) for turn in turns]}
+        if len(turns) > MOST_LISTED:
+            unit = {"type": "string", "pattern": f"^({names.turn}|{names.step}) [1-9][0-9]{{0,4}}$"}
+        return {**schema, "$defs": dict.fromkeys(schema["$defs"], unit)}
     sentences = sum(unit.kind == "sentence" for unit in units)
     return _citing(schema, sentences, len(units) - sentences, names)
 
@@ -199,9 +205,10 @@ def steps(scale: Scale) -> list[float]:
     return [int(number) for number in numbers] if scale.step == 1 and scale.min.is_integer() else numbers
 
 
-_ID = re.compile(r"([sp])([1-9][0-9]*)")
+_ID = re.compile(r"([spta])([1-9][0-9]*)")
 _CITED = re.compile(r"\W*(?:(?P<word>[^\W\d]+(?:\s[^\W\d]+)*)\W*)?0*(?P<number>[1-9][0-9]{0,4})\W*")
 _SHORT = {"s": "s", "sentence": "s", "p": "p", "paragraph": "p"}
+_SHORT_OF_TRACE = {"t": "t", "turn": "t", "a": "a", "step": "a"}
 
 
 @dataclass(frozen=True)
@@ -214,25 +221,35 @@ class UnitNames:
     """Before the number of a paragraph."""
     reserved: frozenset[str] = frozenset()
     """Folded ids of what is no unit."""
+    turn: str = ""
+    """Before the number of a turn; '' where the responses are no traces, and sentences and paragraphs are cited."""
+    step: str = ""
+    """Before the number of a step."""
 
     def name(self, unit_id: str) -> str:
         """The name of a unit; what is no unit's id stays as it is."""
         match = _ID.fullmatch(unit_id)
         if match is None:
             return unit_id
-        return f"{self.sentence if match[1] == 's' else self.paragraph} {match[2]}"
+        words = {"s": self.sentence, "p": self.paragraph, "t": self.turn or "turn", "a": self.step or "step"}
+        return f"{words[match[1]]} {match[2]}"
 
     def unit_id(self, cited: str, bare: str = "s") -> str:
         """The unit that a judge cites: by its name, by its id, in brackets or not, or by the number alone.
 
-        bare: the letter of the kind that a number alone means. An id of a criterion becomes `criterion <id>`, which is
-        no unit; what names nothing stays as it is.
+        bare: the letter of the kind that a number alone means, unless it is a turn of a trace. An id of a criterion
+        becomes `criterion <id>`, which is no unit; what names nothing stays as it is.
         """
         return _unit_id(self, cited, bare)
 
     def forms(self) -> str:
         """The two names as a prompt tells them."""
-        return f"{self.sentence} N or {self.paragraph} N"
+        return f"{self.turn} N or {self.step} N" if self.turn else f"{self.sentence} N or {self.paragraph} N"
+
+    @property
+    def first(self) -> str:
+        """The letter of what is cited most."""
+        return "t" if self.turn else "s"
 
 
 PLAIN = UnitNames()
@@ -244,13 +261,14 @@ def names_of(bundle: Bundle) -> UnitNames:
     """The names of the units of responses that are judged under a bundle."""
     rubric = bundle
     ids = [criterion.id for criterion in (*rubric.criteria, *rubric.composites)]
-    return names_beside([*ids, *(trait.id for trait in rubric.traits)])
+    return names_beside([*ids, *(trait.id for trait in rubric.traits)], rubric.protocol.units == "turns")
 
 
-def names_beside(ids: Iterable[str]) -> UnitNames:
-    """The names of units next to ids that mean something else."""
+def names_beside(ids: Iterable[str], of_traces: bool = False) -> UnitNames:
+    """The names of units next to ids that mean something else; of_traces: whether turns and steps are cited."""
     reserved = frozenset(map(folded_id, ids)) - {""}
-    return UnitNames(_free("sentence", reserved), _free("paragraph", reserved), reserved)
+    named = [_free(word, reserved) for word in ("sentence", "paragraph", "turn", "step")]
+    return UnitNames(named[0], named[1], reserved, *(named[2:] if of_traces else ()))
 
 
 def folded_id(text: str) -> str:
@@ -274,10 +292,14 @@ def _free(word: str, reserved: Collection[str]) -> str:
 def _unit_id(names: UnitNames, cited: str, bare: str) -> str:
     if folded_id(cited) in names.reserved:
         return f"criterion {cited}"
-    match = _CITED.fullmatch(unicodedata.normalize("NFKC", cited).casefold())
+    written = cited.partition(",")[0] if names.turn else cited  # a heading goes on with what the turn is
+    match = _CITED.fullmatch(unicodedata.normalize("NFKC", written).casefold())
     if match is None:
         return cited
     letters = {**_SHORT, names.sentence: "s", names.paragraph: "p"}
+    if names.turn:
+        letters |= {**_SHORT_OF_TRACE, names.turn: "t", names.step: "a"}
+        bare = "t"
     kind = letters.get(match["word"]) if match["word"] else bare
     return cited if kind is None else f"{kind}{match['number']}"
 

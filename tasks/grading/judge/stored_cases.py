@@ -13,6 +13,7 @@ from rubricflow.tasks.core.contracts.tables.data import UNREAD
 from rubricflow.tasks.core.contracts.tables.judging import ShardInputs
 from rubricflow.tasks.core.store.ordered import in_order
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.traces import trace_units
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.rows import Case
 
@@ -36,7 +37,7 @@ def case_of(row: Mapping[str, Any], item: Mapping[str, Any], bundle: Bundle, bun
         response_id=row["response_id"],
         item_id=item["item_id"],
         text=row["text"],
-        units=tuple(units(row["text"])),
+        units=tuple((trace_units if row["made_from"] == "trace" else units)(row["text"])),
         question=item["question"],
         context=item["context"],
         bundle=bundle,

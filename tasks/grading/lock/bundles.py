@@ -107,7 +107,8 @@ def locked(study: Study, judge: Judge, rubric: Rubric, origin: str, item_types: 
     shown = "descending" if study.rubrics.variant == "levels_reversed" else "ascending"
     # Where the criteria come from a model answer, a good answer repeats its words; else only their author does.
     echo = judge.lead.echo or ("allowed" if origin in ("reference_answer", "key_elements") else "refused")
-    protocol = judge.as_protocol().model_copy(update={"echo": echo, "levels_shown": shown})
+    cited = "turns" if any(source.traces for source in study.data.sources) else "sentences"
+    protocol = judge.as_protocol().model_copy(update={"echo": echo, "levels_shown": shown, "units": cited})
     return lock(rubric, protocol, item_types, judge.lead.evidence)
 
 
@@ -175,6 +176,12 @@ def lock(
     item_types: of the items that are scored with it. evidence: with 'off' no criterion demands any.
     """
     registered = PROTOCOLS[protocol.name]
+    kinds = [criterion for criterion in rubric.criteria if criterion.evidence_kind]
+    if kinds and protocol.units == "sentences":
+        raise ContractError(
+            f"rubric '{rubric.rubric_id}': criterion '{kinds[0].id}' names an evidence_kind, which answers that are no "
+            "traces do not have (leave it out, or say 'traces: true' where the source's responses are)"
+        )
     rubric = shaped(rubric, protocol, item_types)
     if evidence == "off":
         criteria = tuple(criterion.model_copy(update={"evidence": "none"}) for criterion in rubric.criteria)

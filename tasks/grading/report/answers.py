@@ -24,6 +24,7 @@ from rubricflow.tasks.core.display.section import Fold, Part, Section, Text
 from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.display.verdict import ScaleBounds
 from rubricflow.tasks.core.text.highlight import Highlight, excerpt
+from rubricflow.tasks.core.text.traces import heading_at, headings
 from rubricflow.tasks.grading.report.charts import TEMPLATE
 
 MOST_ANSWERS = 500
@@ -212,12 +213,12 @@ def shown_case(row: Row, question: str, bundle: Bundle, judgments: Rows, text: s
         "route": goes,
         "made_of": _made_of(row),
         "answer": marked(
-            excerpt(text, highlights),
+            excerpt(text, highlights, headings(text) if bundle.protocol.units == "turns" else ()),
             lambda labels: " ".join(dict.fromkeys(label.style for label in labels)),
             lambda label: label.criterion,
         ),
         "characters": len(text),
-        "marks": _marks(bundle, machine, people)[:MARKS],
+        "marks": _marks(bundle, machine, people, text)[:MARKS],
     }
 
 
@@ -248,8 +249,10 @@ def _made_of(row: Row) -> str:
     return f"Compared with an average answer: {adds} points" if adds else ""
 
 
-def _marks(bundle: Bundle, machine: Rows, people: Rows) -> list[dict[str, Any]]:
-    """What machine and people decided of each criterion that the machine judged, in the rubric's order."""
+def _marks(bundle: Bundle, machine: Rows, people: Rows, text: str) -> list[dict[str, Any]]:
+    """What machine and people decided of each criterion that the machine judged, in the rubric's order; text: what the
+    quotes are of, and of a trace the turns and steps in which they stand."""
+    is_trace = bundle.protocol.units == "turns"
     judged, marks = {row["criterion_id"]: row for row in machine}, []
     for criterion in bundle.criteria:
         if criterion.id not in judged:
@@ -262,6 +265,7 @@ def _marks(bundle: Bundle, machine: Rows, people: Rows) -> list[dict[str, Any]]:
         quotes = [
             {
                 "text": say.cut(say.visible(" ".join(quote["quote"].split())), QUOTE_LENGTH),
+                "place": heading_at(text, quote["start"]) if is_trace and quote["start"] is not None else "",
                 "fault": "" if quote["status"] in STANDING else FINDINGS[quote["status"]],
             }
             for quote in (row["evidence"] or ())[:QUOTES]

@@ -56,6 +56,8 @@ class QueuedCase:
     """The number in the ledger of the last mark that the data hold of it."""
     history: tuple[str, ...] = ()
     """What was said of the score until now, a line each."""
+    is_trace: bool = False
+    """Whether the response is a conversation or an agent's trajectory."""
 
 
 class GraderHead(Frozen):

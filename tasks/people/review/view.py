@@ -17,6 +17,7 @@ from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, QUOTES, STAN
 from rubricflow.tasks.core.display.table import Record, Row
 from rubricflow.tasks.core.text.highlight import Highlight, joined, pieces
 from rubricflow.tasks.core.text.languages import language_of
+from rubricflow.tasks.core.text.traces import heading_at, headings
 from rubricflow.tasks.people.review.board import (
     Board,
     Follow,
@@ -227,7 +228,7 @@ def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool
         "submission": part.submission.act_id if part.submission else None,
         "alike": [other.response_id for other in reviews.alike(case)],
         "lang": language_of(case.text.casefold()) or language_of(case.question.casefold()),
-        "pieces": _pieces(case.text, machine),
+        "pieces": _pieces(case, machine),
         "asked": [_ballot(ballot, case, part, machine) for ballot in reviews.ballots(case)],
         "notes": [{"act_id": note.act_id, "rater": note.rater_id, "text": note.comment} for note in notes],
         **from_people,
@@ -245,16 +246,17 @@ def _ballot(ballot: Record, case: QueuedCase, part: ReviewerCase, machine: _Mach
         **ballot,
         "doubtful": bool(machine) and criterion in case.doubtful,
         "mine": _content(mine) if mine else None,
-        "machine": [_label(rater, row, values) for rater, row in machine.get(criterion, ())],
+        "machine": [_label(rater, row, values, case) for rater, row in machine.get(criterion, ())],
     }
 
 
-def _label(rater: str, row: Row, values: list[str]) -> Record:
+def _label(rater: str, row: Row, values: list[str], case: QueuedCase) -> Record:
     """What a row of `judgments` says, the level before its quotes were checked (stated) with it."""
     quotes = []
     for quote in row["evidence"]:
         note = None if quote["status"] == "verified" else QUOTES.get(quote["status"])
-        quotes.append({"text": quote["quote"], "note": note, "holds": quote["status"] in STANDING})
+        at = heading_at(case.text, quote["start"]) if case.is_trace and quote["start"] is not None else None
+        quotes.append({"text": quote["quote"], "at": at, "note": note, "holds": quote["status"] in STANDING})
     level, stated, reason = row["decision"], row["stated"], row["unscored_reason"]
     return {
         "rater": rater,
@@ -277,7 +279,7 @@ def _grader(board: Board, case: QueuedCase) -> Record | None:
     return {**board.grader.model_dump(), "texts": texts, "shares": shares}
 
 
-def _pieces(text: str, machine: _Machine) -> list[Record]:
+def _pieces(case: QueuedCase, machine: _Machine) -> list[Record]:
     """The response cut at the quotes that hold for a criterion; those that do not lie in it are left out.
 
     Characters are counted here, because the browser counts them otherwise.
@@ -288,9 +290,10 @@ def _pieces(text: str, machine: _Machine) -> list[Record]:
             start, end = quote["start"], quote["end"]
             if criterion is None or start is None or end is None or quote["status"] not in STANDING:
                 continue
-            if 0 <= start < end <= len(text):
+            if 0 <= start < end <= len(case.text):
                 spans.append(Highlight(start, end, criterion))
+    titles = headings(case.text) if case.is_trace else ()
     return [
-        {"text": piece.text, "of": piece.labels, "starts": piece.starts, "ends": piece.ends}
-        for piece in pieces(text, joined(spans))
+        {"text": piece.text, "of": piece.labels, "starts": piece.starts, "ends": piece.ends, "title": piece.is_heading}
+        for piece in pieces(case.text, joined(spans), titles)
     ]

@@ -36,7 +36,7 @@ from rubricflow.tasks.people.review.settled_scores import people_of, scores_in_d
 
 _NAME = "author_name"
 """The column of `responses` with a student's name, in versions that have it."""
-_WANTED = ("response_id", "item_id", "text", "author_id", _NAME)
+_WANTED = ("response_id", "item_id", "text", "author_id", "made_from", _NAME)
 _OF_ANSWERS = [name for name in _WANTED if name in schema(Responses).names]
 
 
@@ -152,6 +152,7 @@ def open_board(
             marked=row.get("marked", False),
             marked_at=row.get("marked_at", 0),
             history=tuple(row.get("history", ())),
+            is_trace=answer.get("made_from") == "trace",
         )
         cases.append(case)
     head, estimates = _grader(taught, mine) if taught else (None, None)

@@ -158,6 +158,10 @@ class Source(Reshaping):
     """Canonical column of `responses` (response_id, item_id, author_id, author_name, text, split) → column."""
     groups: dict[str, str] = {}
     """Group variable → column."""
+    traces: bool = left_out(False)
+    """Whether the text of the responses is a conversation or an agent's trajectory: OpenAI's messages, a transcript of
+    inspect, or OpenTelemetry's spans of generative AI, as JSON, told by their content. Their turns and steps are then
+    what judges cite."""
     scores: tuple[ScoreColumns, ...] = ()
     """Human raters' gradings, in the file of the responses."""
     scored: Column | None = None
@@ -188,6 +192,8 @@ class Source(Reshaping):
         raters = [columns.rater for columns in self.scores]
         if len(set(raters)) < len(raters):
             raise ValueError(f"a rater is given twice: {', '.join(raters)}")
+        if self.traces and (self.html or "text" not in self.responses):
+            raise ValueError("'traces' is for a file that has responses, which are no HTML then")
         if self.scored and (self.responses or not self.scores):
             raise ValueError("'scored' is for a file that has scores and no responses")
         if self.split and not self.scored:
@@ -226,6 +232,8 @@ class Data(Frozen):
     def _at_least_one(self) -> Data:
         if not (self.layout or self.sources):
             raise ValueError("give a layout, sources, or both")
+        if len({source.traces for source in self.sources if source.responses or source.pairs}) > 1:
+            raise ValueError("some sources of answers are 'traces' and others are not: a rubric is judged one way")
         return self
 
 

@@ -40,6 +40,7 @@ UNREAD: Mapping[str, str] = {
 """Why an answer waits for a person without having been judged."""
 MADE_FROM: Mapping[str, str] = {
     "html": "HTML: the text is what a browser shows of it",
+    "trace": "a conversation or an agent's trajectory: the text is its turns and steps, each under its heading",
     "file": "documents: the text is what a reader sees of them",
     **UNREAD,
 }
@@ -174,14 +175,26 @@ class StepResponses(Responses, table="step_responses", key=("response_id", "step
     """Which step, from 2; 0 for the labelled texts, about which all are asked."""
 
 
+TURN_KINDS: Mapping[str, str] = {
+    "system": "told to the assistant before it begins",
+    "user": "said by the user",
+    "assistant": "said by the assistant",
+    "thought": "thought by the assistant, told to nobody",
+    "call": "done by a tool: its call",
+    "result": "a tool's result",
+}
+"""Kinds of a trace's turns and of its steps, which are the last two."""
+
+
 class Units(Row, table="units", key=("response_id", "unit_id")):
-    """A sentence or paragraph of a response."""
+    """A sentence or paragraph of a response, or a turn or step of a trace."""
 
     response_id: ResponseId
     """The response."""
     unit_id: str
-    """s1, s2, … for sentences; p1, p2, … for paragraphs."""
-    kind: Annotated[str, {"sentence": "a sentence", "paragraph": "a paragraph"}]
+    """s1, s2, … for sentences; p1, p2, … for paragraphs. Of a trace, numbered together: t1, t3, … for turns; a2, … for
+    steps."""
+    kind: Annotated[str, {"sentence": "a sentence", "paragraph": "a paragraph", **TURN_KINDS}]
     """What it is."""
     start: Natural
     """First character (code point) in the response's text."""

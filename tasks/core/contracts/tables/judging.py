@@ -34,6 +34,7 @@ QUOTES: Mapping[str, str] = {
     "semantic": "not in these words, but an encoder finds that the text says it",
     "shared": "stands where it was cited, where too many criteria lean on the same words, which does not count",
     "irrelevant": "stands where it was cited and says nothing of its criterion, which does not count",
+    "other_kind": "stands in a turn or step of another kind than the criterion asks for, which does not count",
 }
 STANDING: tuple[str, ...] = ("verified", "semantic")
 """Quotes with a place in the response."""

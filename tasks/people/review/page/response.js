@@ -39,6 +39,7 @@ function part() {                                  // the reviewer's part in thi
 }
 
 function piece(one, toCriterion) {
+  if (one.title) return el("b", { class: "turn" }, one.text);
   if (!one.of.length) return one.text;
   const of = one.of.map(id => page.view.asked.findIndex(other => other.criterion_id === id)).filter(i => i >= 0);
   const follow = event => { event.preventDefault(); toCriterion(of[0]); };

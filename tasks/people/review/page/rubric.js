@@ -136,7 +136,7 @@ function machine(label, i) {
     el("span", { class: "m" }, gives ? `${kind} ${label.value}` : `no ${kind}`),
     gives ? sure : `: ${label.reason ?? "no reason given"}`,
     label.action && label.stated !== label.value && ` (it said ${label.stated}; ${label.action})`,
-    label.quotes.map((quote, k) => [k ? "; " : ": ", quoted(quote, i), quote.note && ` (${quote.note})`]),
+    label.quotes.map((quote, k) => [k ? "; " : ": ", quoted(quote, i), quote.at && ` (${quote.at})`, quote.note && ` (${quote.note})`]),
     gives && kind === "level" && !label.quotes.length && ", no quote");
 }
 

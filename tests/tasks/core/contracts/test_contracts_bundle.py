@@ -38,7 +38,7 @@ CONTENT: dict[str, Any] = {
     "composites": [
         {"id": "d", "trait": "t", "text": "Names causes."},
         {"id": "b", "trait": "t", "text": "Names lights.", "parent": "d"}
-        | {"count": {"points": [0, 1], "least": 1, "needs": ["e"]}},
+        | {"count": {"points": [0, 1], "least": 1, "needs": ["e"]}, "evidence_kind": "call"},
     ],
     "examples": [
         {
@@ -52,9 +52,9 @@ CONTENT: dict[str, Any] = {
     | {"failed_quote": "demote", "show_weights": False, "unscored": "null", "min_tokens": 1}
     | {"shared_quotes": 2, "relevance": {"least": -0.3, "failed": "demote"}, "in_parts": True}
     | {"jurors": ["one", "two"], "combine": "mean", "steps": 2}
-    | {"compare": {"opponents": 4, "at_once": 5, "seed": 1}},
+    | {"compare": {"opponents": 4, "at_once": 5, "seed": 1}, "units": "turns"},
 }
-LATER = ("shared_quotes", "relevance", "in_parts", "jurors", "combine", "steps", "compare")
+LATER = ("shared_quotes", "relevance", "in_parts", "jurors", "combine", "steps", "compare", "units")
 """Fields of a protocol that are left out of the content where they are null, or false."""
 
 
@@ -95,6 +95,8 @@ OTHER = {
     "opponents": 8,
     "least": 2,
     "failed": "repair",
+    "evidence_kind": "user",
+    "units": "sentences",
 }
 
 
@@ -133,7 +135,8 @@ def test_every_change_of_content_changes_the_id(place: tuple[Any, ...]) -> None:
 
 
 def test_a_bundle_without_what_came_later_has_the_id_that_it_had_before() -> None:
-    composites = [{name: of[name] for name in of if name != "count"} for of in CONTENT["composites"]]
+    later = ("count", "evidence_kind")
+    composites = [{name: of[name] for name in of if name not in later} for of in CONTENT["composites"]]
     before = "2fa59b64f78d95d09d0e5acd838af5ae816e226db433ff67000572ae416df8d5"
     protocol = {name: of for name, of in CONTENT["protocol"].items() if name not in LATER}
     assert bundle(CONTENT | {"composites": composites, "protocol": protocol}).bundle_id == before

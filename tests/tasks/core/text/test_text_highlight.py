@@ -85,7 +85,7 @@ def test_a_highlight_deep_in_a_long_text_is_shown_with_its_surroundings() -> Non
     start = text.index("the heat")
     cut = excerpt(text, [Highlight(start, start + len("the heat of fusion"), "G1")])
     (quote,) = [piece for piece in cut if piece.labels]
-    assert quote == ("the heat of fusion", ("G1",), ("G1",), ("G1",), 0)
+    assert quote == ("the heat of fusion", ("G1",), ("G1",), ("G1",), 0, False)
     shown = "".join(piece.text for piece in cut)
     assert " before the heat of fusion after b" in shown
     assert len(shown) < BUDGET
@@ -113,3 +113,19 @@ def test_windows_line_ends_are_single_even_where_a_highlight_cuts_them() -> None
 def test_a_highlight_outside_the_text_is_an_error(cut: type, start: int, end: int) -> None:
     with pytest.raises(ValueError, match="outside the text"):
         cut("short", [Highlight(start, end, "G1")])
+
+
+def test_headings_are_pieces_of_their_own_and_one_above_a_highlight_is_never_left_out() -> None:
+    heading, words = "[turn 1, user]", "word " * WHOLE
+    text = f"{heading}\n{words}here it is{words}"
+    titles, quote = [(0, len(heading))], Highlight(len(heading) + 1 + len(words), len(text) - len(words), "q")
+    whole = pieces(text, [quote], titles)
+    assert "".join(piece.text for piece in whole) == text
+    assert [piece.text for piece in whole if piece.is_heading] == [heading]
+    later = f"{words}\n\n{text}"
+    moved = len(later) - len(text)
+    cut = excerpt(
+        later, [quote._replace(start=quote.start + moved, end=quote.end + moved)], [(moved, moved + len(heading))]
+    )
+    shown = [piece.text for piece in cut if piece.is_heading or piece.labels]
+    assert shown == [heading, "here it is"]

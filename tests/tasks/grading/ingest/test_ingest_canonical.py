@@ -293,7 +293,7 @@ def test_a_limit_keeps_what_hangs_on_the_responses_that_it_keeps() -> None:
 
 def test_units_are_those_of_the_texts_in_order() -> None:
     texts = {"r1": "Heat. It moves!\n\nSo.", "r2": "", "r3": "1"}
-    rows = unit_table(list(texts), list(texts.values())).to_pylist()
+    rows = unit_table(list(texts), list(texts.values()), [None] * len(texts)).to_pylist()
     assert rows == [{"response_id": key, **unit._asdict()} for key, text in texts.items() for unit in units(text)]
 
 

@@ -22,7 +22,7 @@ PROTOCOLS = {
     "unlocked": "trait_mean",
     "concepts": "weighted_points",
 }
-OTHERS = {"response", "components", "decided", "autoscore_extract", "pointwise_several"}
+OTHERS = {"response", "trace", "components", "decided", "autoscore_extract", "pointwise_several"}
 ELSEWHERE = {"gradeagentops", "repair", "cards", "exemplars", "example", "worked", "answers", "pairwise", "groupwise"}
 """Filled by mend.py, memory.py, worked.py and the protocols of these names, and tested there."""
 INJECTIONS = ("{{rubric}}", "{{question}} {{text}} {{nonce}}", r"\1 \g<0>", "{0} %s ${text}")
