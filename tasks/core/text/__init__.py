@@ -2,6 +2,6 @@
 
 Modules in reading order: `tokens` (words, numbers and their edges), `languages` (negations and dictionaries), `fold`
 (texts that read alike, and the way back), `quotes` (a quote in a text), `units` (sentences and paragraphs), `highlight`
-(a text in pieces), `traces` (turns and steps), `markup` (HTML as text), `patterns` (a study's regular expressions), `formulas` (cells that no
-spreadsheet runs), `templates` (prompts in files), `digest` (of a text).
+(a text in pieces), `traces` (turns and steps of conversations), `markup` (HTML as text), `patterns` (a study's regular
+expressions), `formulas` (cells that no spreadsheet runs), `templates` (prompts in files), `digest` (of a text).
 """
