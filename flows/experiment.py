@@ -36,9 +36,8 @@ from rubricflow.tasks.grading.calibrate.predictions import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
 from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan as Bootstrap
 from rubricflow.tasks.grading.evaluate.experiment.arm import ExperimentArm
-from rubricflow.tasks.grading.evaluate.experiment.tables import main_contrast, tables
+from rubricflow.tasks.grading.evaluate.experiment.tables import main_contrast, page, tables
 from rubricflow.tasks.grading.report.task import refuse_unscored
-from rubricflow.tasks.methods.report.experiment import page
 
 CALLS = ["response_id", "role", "attempt", "violations", "prompt_tokens", "completion_tokens", "latency_s"]
 

@@ -24,11 +24,10 @@ from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.llm.budget import BudgetSpent, budget_of
 from rubricflow.tasks.core.llm.mailbox import Noted, Outbox, WaitingForReplies, collecting
-from rubricflow.tasks.core.llm.mailbox_budget import MailboxBudget
 from rubricflow.tasks.core.llm.mailbox_files import PLAIN
 from rubricflow.tasks.core.llm.mailbox_folder import ANSWERS, Mailbox, in_words, opened
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
-from rubricflow.tasks.core.llm.submit import Batches, open_batches
+from rubricflow.tasks.core.llm.submit import Batches, MailboxBudget, open_batches
 from rubricflow.tasks.core.llm.submit import submit as send_all
 from rubricflow.tasks.core.monitor.runs import credential
 from rubricflow.tasks.core.store.warehouse import Warehouse

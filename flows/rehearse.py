@@ -38,8 +38,7 @@ from rubricflow.tasks.core.monitor.runs import flow, introduce, log
 from rubricflow.tasks.core.stats.scores import score_frame, target_scores
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan
-from rubricflow.tasks.grading.evaluate.experiment.rehearsal import RehearsedArm, on_shares, rehearsal
+from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan, RehearsedArm, on_shares, rehearsal
 from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.judge.evidence import HOLDS
 from rubricflow.tasks.grading.judge.mend import SEMANTIC

@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.errors import StoreError, UserError
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.llm.reply_store import are_there, open_replies, shown_place
 from rubricflow.tasks.core.store.catalogue import DATABASE, MANIFEST, manifest_of, reads_elsewhere
-from rubricflow.tasks.core.store.verify import AmountAndProblems, Look, look_at_run, strays, timed
+from rubricflow.tasks.core.store.manifest import AmountAndProblems, Look, look_at_run, strays, timed
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.people.review.ledger import LEDGER, Ledger
 

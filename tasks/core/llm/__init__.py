@@ -6,7 +6,7 @@ answers, and wrappers), `calls` (progress, and calls that outlast their batch), 
 several processes spend and ask for together), `budget` (budgets, of several processes too), `opening` (a backend by
 its name, and warnings about processors), `backends` (one module each).
 Not asked now: `mailbox` (requests noted for somebody to carry), `mailbox_folder` (which files asked, and what
-becomes of answers), `mailbox_files` (requests and answers in files), `mailbox_budget`, `submit` (batches).
+becomes of answers), `mailbox_files` (requests and answers in files), `submit` (batches, and what a mailbox may cost).
 What is asked for: `schema` (contracts), `extract` and `tolerant` (the JSON object in a reply), `choices` (probabilities
 of the values in it), `foreign` (tables of other judges' replies).
 Other models: `encoder` (texts as vectors).

@@ -32,6 +32,8 @@ class Turn:
                 self._lock.release()
 
 
+KeyOf = Callable[[str], str | None]
+"""Name of a credential, see `Engine.key` → its value, None where there is none."""
 Arriving = Generator[tuple[int, Reply], None, None]
 """(Index of the request, reply), as each arrives."""
 Answers = Iterator[tuple[int, Reply]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -17,14 +17,11 @@ from urllib.parse import urlsplit
 
 from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, engine_of
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.backend import Backend, KeyOf
 from rubricflow.tasks.core.llm.budget import on_budget
 from rubricflow.tasks.core.llm.mailbox import Collector, open_outbox
 from rubricflow.tasks.core.llm.prices import price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
-
-KeyOf = Callable[[str], str | None]
-"""Name of a credential, see `Engine.key` → its value, None where there is none."""
 
 
 class Module(Protocol):

@@ -12,9 +12,9 @@ from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, JurorBundles, Rubrics
-from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.backend import Backend, KeyOf
 from rubricflow.tasks.core.llm.encoder import require_encoder
-from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
+from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.files import named

@@ -14,8 +14,9 @@ from rubricflow.tasks.core.contracts.settings.bottleneck import Prompting
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.llm.backend import KeyOf
 from rubricflow.tasks.core.llm.mailbox import asking_together
-from rubricflow.tasks.core.llm.opening import KeyOf, open_backend
+from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.files import named, write_atomically

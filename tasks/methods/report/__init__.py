@@ -2,6 +2,5 @@
 
 - grader_figures, traces, graders: trained graders side by side, how single responses came by their grade, the page
 - arm_figures, cases, arms: Edit's arms, wrong rollouts step by step and what became of them, the page
-- experiment: the page of an experiment's tables
 - task: the stage entry points
 """

@@ -19,12 +19,11 @@ import httpx
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backend import Answers
+from rubricflow.tasks.core.llm.backend import Answers, KeyOf
 from rubricflow.tasks.core.llm.backends.completions import Completions
 from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
 from rubricflow.tasks.core.llm.backends.openai import Clock, OpenAI, Sleep, check_urls, identity
 from rubricflow.tasks.core.llm.forms import FORMS, form_of
-from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Request
 

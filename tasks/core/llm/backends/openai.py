@@ -22,7 +22,7 @@ import httpx
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backend import Answers, Arriving, Backend, ReplyStream
+from rubricflow.tasks.core.llm.backend import Answers, Arriving, Backend, KeyOf, ReplyStream
 from rubricflow.tasks.core.llm.backends.completions import (
     BROKEN,
     BUSY,
@@ -38,7 +38,6 @@ from rubricflow.tasks.core.llm.backends.completions import (
 from rubricflow.tasks.core.llm.backends.connections import Connections, Out, SharedLoop
 from rubricflow.tasks.core.llm.backends.pace import LONGEST_WAIT_S, Level, Pace, Prefixes
 from rubricflow.tasks.core.llm.budget import sharing
-from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest, overdue
 from rubricflow.tasks.core.text.digest import text_digest

@@ -22,8 +22,7 @@ from rubricflow.tasks.core.contracts.backends import Choice
 from rubricflow.tasks.core.contracts.errors import InputError, StoreError, first_line
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.llm.backend import Answers, Backend
-from rubricflow.tasks.core.llm.opening import KeyOf
+from rubricflow.tasks.core.llm.backend import Answers, Backend, KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
 from rubricflow.tasks.core.store.files import digest_of, sealed, unsealed, write_atomically

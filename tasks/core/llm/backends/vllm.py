@@ -22,9 +22,8 @@ from typing import Any
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of, install
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backend import Answers, Backend, Turn
+from rubricflow.tasks.core.llm.backend import Answers, Backend, KeyOf, Turn
 from rubricflow.tasks.core.llm.backends.structure import ControlTokensError, Structure, as_written
-from rubricflow.tasks.core.llm.opening import KeyOf
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, Token, overdue
 from rubricflow.tasks.core.llm.schema import BLANKS

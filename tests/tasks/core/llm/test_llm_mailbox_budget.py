@@ -18,10 +18,10 @@ from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling, To
 from rubricflow.tasks.core.llm.ask import Checked, ask
 from rubricflow.tasks.core.llm.budget import budget_of, most_tokens
 from rubricflow.tasks.core.llm.mailbox import Collector, NotedRequest, Outbox, WaitingForReplies
-from rubricflow.tasks.core.llm.mailbox_budget import MailboxBudget
 from rubricflow.tasks.core.llm.mailbox_folder import AskedFile, Mailbox, opened
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Request, digest
+from rubricflow.tasks.core.llm.submit import MailboxBudget
 
 PRICE = TokenPrice(input=3.0, output=15.0, cached=0.3, cache_write=3.75, batch=0.5)
 LONGEST = 200

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
 from rubricflow.tasks.core.store import objects
 from rubricflow.tasks.core.store.catalogue import ask
-from rubricflow.tasks.core.store.verify import look_at_run
+from rubricflow.tasks.core.store.manifest import look_at_run
 from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
 from rubricflow.tasks.people.review.ledger import ledger_file
 

@@ -24,8 +24,7 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.store import part
 from rubricflow.tasks.core.store.catalogue import ask, read_manifest
 from rubricflow.tasks.core.store.files import file_digest, sealed, unsealed
-from rubricflow.tasks.core.store.manifest import graded_by, write_manifest
-from rubricflow.tasks.core.store.verify import look_at_run
+from rubricflow.tasks.core.store.manifest import graded_by, look_at_run, write_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
 Seen = dict[str, list[Any]]

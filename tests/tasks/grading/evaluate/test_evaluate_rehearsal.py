@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from rubricflow.tasks.core.stats.agreement import qwk
-from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan
-from rubricflow.tasks.grading.evaluate.experiment.rehearsal import RehearsedArm, on_shares, rehearsal
+from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan, RehearsedArm, on_shares, rehearsal
 
 PLAN = BootstrapPlan(400, 0)
 SCALE = (0.0, 4.0, 1.0)

@@ -12,10 +12,10 @@ from builders import annotation_scene, bottleneck_scene, edit_scene, grading_sce
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.printed import markdown, show
 from rubricflow.tasks.core.display.table import Cell, Table
+from rubricflow.tasks.grading.evaluate.experiment.tables import page
 from rubricflow.tasks.grading.report.summary import figure_tables
 from rubricflow.tasks.grading.report.view import view
 from rubricflow.tasks.methods.report.arms import page as policy_page
-from rubricflow.tasks.methods.report.experiment import page
 from rubricflow.tasks.methods.report.graders import page as grader_page
 from rubricflow.tasks.people.report.view import page as annotation_page
 from rubricflow.tasks.rewards.report.rewards import page as reward_page

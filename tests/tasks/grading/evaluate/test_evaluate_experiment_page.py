@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 from rubricflow.tasks.core.display.printed import markdown
 from rubricflow.tasks.core.display.table import Bar, Cell, LevelShares, Panel, Table, labelled
-from rubricflow.tasks.methods.report.experiment import page
+from rubricflow.tasks.grading.evaluate.experiment.tables import page
 
 EVIL = '<img src=x onerror="1"> a|b [bold] \x1b[31m'
 PANEL = Panel("Errors", (Bar("A", 0.5, 0.4, 0.7), Bar(EVIL, -0.25)))
