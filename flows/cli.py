@@ -118,6 +118,20 @@ COMMANDS = {
         Reads logs of inspect_ai, promptfoo, DeepEval, lm-eval and others, and plain tables of id, verdict and
         explanation. With --with an earlier calibration scores a new log of the same judge.""",
     ),
+    "mean": Entry(
+        "mean:mean",
+        """Say which log or run scores higher in truth, by people's labels on some of its answers. No model is asked.
+
+        The mean by the judge alone is biased, that by labels alone wide; the corrected one is never wider than that.
+        """,
+    ),
+    "drift": Entry(
+        "drift:command",
+        """Say whether a judge or what it judges moved between old and new logs, looked at as often as one likes.
+
+        Ends with 0 where nothing moved, 3 where something did, 2 for a wrong input. In a year of daily looks at
+        everything together a false alarm comes with a chance of at most 1%.""",
+    ),
     "validate": Entry(
         "validate:validate",
         """Prove data, rubrics, verifier and prompts of a study without asking any model.
@@ -176,7 +190,7 @@ COMMANDS = {
 PANELS = {
     "Grade a class": "init validate plan rehearse grade review grades feedback next rubric batch votes",
     "Train and reward": "reward serve graph annotate adjudicate propose train edit laboratory",
-    "Trust a judge": "calibrate",
+    "Trust a judge": "calibrate mean drift",
     "Study methods": "experiment faithful compare replies",
     "Look and operate": "report sql columns verify",
 }

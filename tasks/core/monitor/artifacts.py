@@ -16,7 +16,7 @@ from prefect.events import emit_event
 
 from rubricflow.tasks.core.monitor.runs import in_run, log_progress
 
-Event = Literal["rubricflow.checkpoint.failed", "rubricflow.gate.missed"]
+Event = Literal["rubricflow.checkpoint.failed", "rubricflow.gate.missed", "rubricflow.drift.found"]
 """What automations.yaml waits for."""
 
 

@@ -120,7 +120,7 @@ def _folded(p: Floats, power: float) -> Floats:
 
 def _inner(p: Floats, power: float) -> Floats:
     """That of bets on the middle."""
-    return 0.5 + np.sign(p - 0.5) * np.abs(2 * p - 1) ** power / 2
+    return np.asarray(0.5 + np.sign(p - 0.5) * np.abs(2 * p - 1) ** power / 2)
 
 
 def block_length(logs: Sequence[Floats]) -> int:

@@ -46,13 +46,15 @@ _COLUMNS = {
         "pass",
     ),
     "split": ("split",),
+    "probability": ("probability", "sampling_probability", "inclusion_probability"),
 }
 """Column → names that it may have, the likelier ones first."""
 
 
 def read_labels(path: Path, log: Log) -> pd.DataFrame:
-    """People's labels, columns `LABELS`: an answer is named by its answer_id, by its case's id where the case has one
-    answer, or by case and subject; a row without a score is no label.
+    """People's labels, columns `LABELS` and perhaps `probability`, with which an answer was drawn. An answer is named
+    by its answer_id, by its case's id where the case has one answer, or by case and subject; a row without a score is
+    no label.
 
     InputError names file, row and field: no column of ids or scores, an id or a criterion that the log does not have,
     a case of several answers, a score that is no number and no known word, or two of one rater that differ.
@@ -122,10 +124,16 @@ def read_labels(path: Path, log: Log) -> pd.DataFrame:
                 row=number,
                 field=str(found["score"]),
             )
+        chance = number_of_verdict(told["probability"]) if told["probability"] else None
+        if told["probability"] and not (chance and 0 < chance <= 1):
+            rule = f"{quoted(told['probability'])} is no probability above 0 and at most 1"
+            raise InputError(rule, file=path, row=number, field=str(found["probability"]))
         labels[key] = {**dict(zip(LABELS, key, strict=False)), "score": score, "split": told["split"] or None}
+        labels[key]["probability"] = chance
     if not labels:
         raise InputError("holds no label", file=path)
-    return pd.DataFrame(labels.values(), columns=[*LABELS]).astype({"score": "float64"})
+    columns = [*LABELS, *(["probability"] if found["probability"] else [])]
+    return pd.DataFrame(labels.values(), columns=columns).astype({"score": "float64"})
 
 
 def _long(rows: list[dict[str, Any]], log: Log) -> list[dict[str, Any]]:

@@ -123,23 +123,28 @@ def drifted(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame], false_alar
     FEWEST values there.
     """
     old, new = _explained(old, old), _explained(new, old)
-    before, first = pd.concat(old), new[0] if new else pd.DataFrame(columns=OBSERVED)
+    before = pd.concat(old)
     whole = before[(before["slice"] == "all") & (before["channel"] == "refused")]
     is_class = bool(whole.groupby("case_id").size().median() >= CLASS_SIZE)
-    cases = set(before["case_id"])
-    is_paired = not is_class and len(first) > 0 and first.drop_duplicates("case_id")["case_id"].isin(cases).mean() > 0.5
     logs = [{tuple(map(str, key)): of for key, of in part.groupby(list(KEY), sort=False)} for part in (*old, *new)]
     counts = before[before["channel"] != "label"].groupby(list(KEY), sort=False).size().reset_index(name="size")
     keys = [(str(a), str(b), str(c)) for a, b, c, size in counts.itertuples(index=False) if size >= FEWEST]
     shared = Counter(slice == "all" for _, slice, _ in keys)
-    rows = []
+    rows, paired = [], set[str]()
     for key in keys:
+        first = next((part[key] for part in logs[len(old) :] if key in part), None)
+        known = {case for part in logs[: len(old)] if key in part for case in part[key]["case_id"]}
+        # What labels let expect is of a score, not of a case.
+        comes_again = first is not None and key[0] != "unexplained" and first["case_id"].isin(known).mean() > 0.5
+        is_paired = not is_class and comes_again
+        if is_paired:
+            paired.add(key[0])
         values = [_values(part.get(key), is_class, is_paired) for part in logs]
         bar = log(len(shared) * shared[key[1] == "all"] / false_alarms)
         found = evidence(values[: len(old)], values[len(old) :], bar, seed=crc32("/".join(key).encode()))
         rows.append(Moved(*key, found, bar, change(values[: len(old)], values[len(old) :])))
     rows.sort(key=lambda row: (not row.is_found, row.bar - row.evidence.log_peak))
-    return Drift(tuple(rows), is_paired, _to_label(rows, before))
+    return Drift(tuple(rows), "refused" in paired, _to_label(rows, before))
 
 
 def _values(part: pd.DataFrame | None, is_class: bool, is_paired: bool) -> Values:

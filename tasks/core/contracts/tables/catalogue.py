@@ -14,9 +14,10 @@ from rubricflow.tasks.core.contracts.tables import (
     reward,
     rubrics,
     rules,
+    trends,
 )
 
-_MODULES = (data, rubrics, judging, calibration, evaluation, people, reward, bottleneck, edit, rules)
+_MODULES = (data, rubrics, judging, calibration, evaluation, people, reward, bottleneck, edit, rules, trends)
 TABLES: tuple[type[Row], ...] = tuple(
     row
     for module in _MODULES
