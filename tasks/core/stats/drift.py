@@ -148,7 +148,7 @@ def _level(logs: Iterable[Values]) -> tuple[dict[Hashable, float], float]:
 
 def _apart(part: Values, level: Mapping[Hashable, float], whole: float) -> Floats:
     """Values less what their strata were before."""
-    return part.values - np.array([level.get(stratum, whole) for stratum in part.strata])
+    return np.asarray(part.values - np.array([level.get(stratum, whole) for stratum in part.strata]))
 
 
 def _merged(apart: Floats, block: int) -> Values:
