@@ -3,6 +3,7 @@ lines over what was set or counted."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, cycle, product
 from typing import NamedTuple
@@ -137,14 +138,17 @@ def line_chart(
     plot = Plot(on, axis([*ends, *within], most=5))
     marks = plot.frame(f"{across}; upwards: {up}", tick_words)
     labels, occupied, sentences = [], [], []
+    shared = Counter(point.x for point in points)
     # A label stands at its line's end where it can, else along it from the right.
     offsets = ((0, -9), (0, 18), (-1.5, -22), (-1.5, 31))
     for index, line in enumerate(series):
         stroke, style = LINE_STYLES[index % len(LINE_STYLES)]
-        nudge = (index - (len(series) - 1) / 2) * 0.5  # intervals at the same place stand next to each other
+        nudge = (index - (len(series) - 1) / 2) * 0.5
         places = plot.places((point.x, point.y) for point in line.points)
         for point in line.points:
-            marks += plot.upright(plot.across.x(point.x) + nudge, point.low, point.high, f"{stroke.split()[0]} thin")
+            # Intervals at the same place stand next to each other.
+            aside = nudge * (shared[point.x] > 1)
+            marks += plot.upright(plot.across.x(point.x) + aside, point.low, point.high, f"{stroke.split()[0]} thin")
         marks += draw.polyline(places, stroke)
         for x, y in places:  # disc, square and ring in turn
             mark = draw.circle(x, y, 3.5, "mf" if index % 3 == 0 else "sq")

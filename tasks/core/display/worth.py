@@ -188,14 +188,14 @@ def section_of(
     """The section. lines: what agreement is compared with → its value."""
     priced = [one for one in judged if one.cost is not None]
     times = 1
-    while priced and times < 10**9 and max(one.cost or 0.0 for one in priced) * times < 5:
+    while priced and times < 10**9 and max(one.cost or 0.0 for one in priced) * times < 1:
         times *= 1000
     what = COST_UNITS[unit].partition(",")[0]
-    across = f"{what} for {'one answer' if times == 1 else f'{times:,} answers'}"
+    across = f"{what} for {'an answer' if times == 1 else f'{times:,} answers'}"
     header: tuple[str, ...] = (
         "",
         "marked answers",
-        f"{what} an answer",
+        across,
         "QWK with people",
         "may go out",
         "wrong of these",
@@ -209,7 +209,9 @@ def section_of(
         lead="On the marked answers, by scores that have not seen the answer's mark. What may go out keeps the "
         f"promise: at most {say.rate(release['risk'])} wrong. Numbers in brackets are 95% intervals.",
         drawings=tuple(_drawings(priced, times, across, lines)) if len(priced) > 1 else (),
-        tables=(Table("worth", "Judges, juries and cascades", header, tuple(_cells(one, minutes) for one in judged)),),
+        tables=(
+            Table("worth", "Judges, juries and cascades", header, tuple(_cells(one, times, minutes) for one in judged)),
+        ),
         notes=tuple(_notes(judged)),
     )
 
@@ -245,10 +247,11 @@ def _drawings(priced: Sequence[Worth], times: int, across: str, lines: Mapping[s
             yield Drawing(f"{title} by cost", chart)
 
 
-def _cells(one: Worth, minutes: float | None) -> Cells:
+def _cells(one: Worth, times: int, minutes: float | None) -> Cells:
     out = one.released / one.n if one.n and one.calibrated else None
     kept = None if out is None else 1 - out
-    cost = "–" if one.cost is None else f"{one.cost:,.0f}" if one.cost >= 100 else f"{one.cost:.2g}"
+    paid = None if one.cost is None else one.cost * times
+    cost = "–" if paid is None else f"{paid:,.0f}" if paid >= 100 else say.number(paid, 2 if paid < 10 else 1)
     agreement, error = (
         Cell(estimate.value, estimate.low, estimate.high, digits=3, ends="interval", clusters=estimate.clusters)
         for estimate in (one.agreement, one.error)

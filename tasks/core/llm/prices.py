@@ -128,7 +128,7 @@ def money(usd: float, currency: str = "USD", rate: float = 1.0) -> str:
     """US dollars as people say them: two digits of a small amount, cents of a large one. rate: dollars for one unit of
     the currency."""
     amount = usd / rate
-    shown = f"{amount:,.2f}" if amount >= 1 or not amount else f"{amount:.2g}"
+    shown = f"{amount:,.2f}" if amount >= 0.1 or not amount else f"{amount:.2g}"
     return f"${shown}" if currency == "USD" else f"{shown} {currency}"
 
 

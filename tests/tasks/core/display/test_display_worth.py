@@ -114,3 +114,10 @@ def test_one_judge_alone_is_no_section_and_two_runs_are():
     assert section is not None
     assert len(section.tables[0].rows) == 2
     assert compared({"A": (found(marked("m", 0).iloc[:0]), RELEASE)}) is None
+
+
+def test_costs_are_shown_for_as_many_answers_as_make_them_readable():
+    steps = limits(("cheap", 0.00008, 60, 3, True), ("dear", 0.0022, 30, 1, True)).assign(unit="usd")
+    section = worth_section(found(marked("cheap", 30), marked("dear", 5), of_cascade=steps), RELEASE)
+    assert "1,000 answers" in section.tables[0].header[2]
+    assert [row[2] for row in section.tables[0].rows] == ["0.08", "2.20"]

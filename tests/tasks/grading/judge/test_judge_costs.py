@@ -167,5 +167,5 @@ def test_a_cost_that_nobody_knows_is_said_and_is_not_nothing() -> None:
     mended = Judge(engine=PRICED, repair_engine=Engine(model="unknown"))
     assert cost_range(CASES, mended).most is None
     assert [money(amount) for amount in (0, 0.00123, 0.5, 12.345, 1_200)] == [
-        *("$0.00", "$0.0012", "$0.5", "$12.35", "$1,200.00")
+        *("$0.00", "$0.0012", "$0.50", "$12.35", "$1,200.00")
     ]

@@ -222,7 +222,7 @@ def test_costs_are_by_response_hour_and_point_in_the_currency_of_the_study() -> 
     facts = told(CALL)
     assert facts["Cost"] == "5.00 EUR ($2 a million)"
     assert facts["A response"] == "0.05 EUR"
-    assert facts["A released response"] == "0.1 EUR"
+    assert facts["A released response"] == "0.10 EUR"
     assert facts["An hour of a person's time saved"] == "2.00 EUR, at 3 minutes a response"
     assert facts["A point of agreement more than the baseline"] == "0.25 EUR for each of 20.0 points of QWK"
 
