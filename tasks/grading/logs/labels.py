@@ -105,7 +105,7 @@ def read_labels(path: Path, log: Log) -> pd.DataFrame:
                     file=path,
                     row=number,
                     field=str(found["criterion"] or "criterion"),
-                    hint=f"there are {', '.join(sorted(criteria))}; --criterion NAME takes one",
+                    hint=f"there are {', '.join(sorted(filter(None, criteria)))}; --criterion NAME takes one",
                 )
             criterion = only
         score = number_of_verdict(told["score"])

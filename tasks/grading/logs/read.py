@@ -30,6 +30,7 @@ LARGEST = 2 << 30
 _FIRST = 50
 """Cases by which a form is told."""
 _ZSTD = 93
+_PART = re.compile(r"([-+]?[0-9][0-9.,]*)\s*(?:%|/\s*[0-9][0-9.,]*)")
 _LONG_ENOUGH = 8
 """Characters of a question or answer that are taken for it wherever they stand in a prompt."""
 _PROSE = ("text", "content", "output", "answer", "response", "completion", "value", "messages", "choices", "message")
@@ -346,9 +347,10 @@ def _fact(name: str, value: Any, row: Mapping[str, Any]) -> str:
 
 
 def number_of_verdict(value: Any) -> float | None:
-    """A verdict as a number: true is 1, a word as `WORDS` has it; None where it is none."""
+    """A verdict as a number: true is 1, a word as `WORDS` has it, of 4/5 and 80% the first; None where it is none."""
     if isinstance(value, str):
-        number = decimal_of(value.strip())
+        part = _PART.fullmatch(value.strip())
+        number = decimal_of(part[1] if part else value.strip())
         return WORDS.get(value.strip().casefold()) if number is None else number
     if isinstance(value, bool | int | float):
         return float(value) if math.isfinite(value) else None
