@@ -46,6 +46,9 @@ class Form(Frozen):
     verdicts: str = "case"
     """The verdicts on a case: a list, an object by criterion, or the case itself; or, where `like:` stands first, a
     pattern of the case's keys whose group is the criterion."""
+    texts: bool = False
+    """Whether it is a file of traces without verdicts: it holds question and answer of those beside it, by
+    `reference`."""
     judge: Mapping[str, Paths] = {}
     """'model', 'prompt', 'rubric' and 'settings' → where."""
     version: Paths = ()

@@ -9,7 +9,8 @@ import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.store.cells import likely_id, quoted
-from rubricflow.tasks.grading.logs.read import number_of_verdict, rows_of
+from rubricflow.tasks.grading.logs.files import rows_of
+from rubricflow.tasks.grading.logs.read import number_of_verdict
 from rubricflow.tasks.grading.logs.record import LABELS, Log
 
 _COLUMNS = {

@@ -1,35 +1,27 @@
-"""Files as documents, whatever they are called, and documents as verdicts."""
+"""A log read: its documents as verdicts, each with its answer, and what is told of the judge."""
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
-import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.store.cells import as_text, missing, quoted, text_or_none
-from rubricflow.tasks.core.store.delimited import encoding_of
-from rubricflow.tasks.core.store.sheets import open_sheet
+from rubricflow.tasks.core.store.cells import as_text, quoted, text_or_none
 from rubricflow.tasks.core.text.tokens import decimal_of
 from rubricflow.tasks.grading.logs import prepared
-from rubricflow.tasks.grading.logs.forms import PLAIN, WORDS, Form, forms
+from rubricflow.tasks.grading.logs.files import at, cases_of, documents, first_of, is_blank
+from rubricflow.tasks.grading.logs.forms import WORDS, Form
 from rubricflow.tasks.grading.logs.record import LABELS, VERDICTS, JudgeFacts, Log, LogScale
 
-LARGEST = 2 << 30
-"""Bytes to which a compressed log may unpack."""
-_FIRST = 50
-"""Cases by which a form is told."""
-_ZSTD = 93
+_TEXTS = ("question", "answer", "turns", "subject", "input_tokens", "output_tokens")
+"""Columns that a file of traces, spans or runs fills where the file of verdicts beside it has nothing."""
 _PART = re.compile(r"([-+]?[0-9][0-9.,]*)\s*(?:%|/\s*[0-9][0-9.,]*)")
 _LONG_ENOUGH = 8
 """Characters of a question or answer that are taken for it wherever they stand in a prompt."""
@@ -43,10 +35,10 @@ def read_log(files: Sequence[Path]) -> Log:
     InputError names the file, what was seen in it and the rule: a form that is not known, a log without verdicts, one
     of several tools, a verdict twice, or verdicts of which most cannot be read.
     """
-    documents = list(_documents(files))
-    if not documents:
+    found_files = list(documents(files))
+    if not found_files:
         raise InputError("holds no log that can be read", file=", ".join(map(str, files)))
-    forms = {form.tool for _, _, form in documents}
+    forms = {form.tool for _, _, form in found_files}
     if len(forms) > 1:
         raise InputError(
             f"the files are logs of several tools: {', '.join(sorted(forms))}; give one tool's", file=files[0]
@@ -54,13 +46,19 @@ def read_log(files: Sequence[Path]) -> Log:
     rows: list[dict[str, Any]] = []
     people: list[dict[str, Any]] = []
     told, versions = defaultdict[tuple[str, str], Counter[str]](Counter), set()
-    beside = {path.parent: document for path, document, form in documents if not form.cases}
-    logs = [log for log in documents if log[2].cases]
+    beside = {path.parent: document for path, document, form in found_files if not form.cases}
+    texts: dict[str, dict[str, Any]] = {}
+    for _, document, form in found_files:
+        if form.texts:
+            document = getattr(prepared, form.prepare)(document, None) if form.prepare else document
+            found_texts = (row for case in cases_of(form, document) for row in _verdicts(form, document, case, 0))
+            texts |= {str(row["reference"]): row for row in found_texts}
+    logs = [log for log in found_files if log[2].cases and not log[2].texts]
     for path, document, form in logs:
         if form.prepare:
             document = getattr(prepared, form.prepare)(document, beside.get(path.parent))
-        versions |= {version for version in [_first(form.version, {"log": document})] if version is not None}
-        for number, case in enumerate(_cases(form, document), 1):
+        versions |= {version for version in [first_of(form.version, {"log": document})] if version is not None}
+        for number, case in enumerate(cases_of(form, document), 1):
             for found in _verdicts(form, document, case, number):
                 found["file"] = str(path)
                 found["group"] = found["group"] or (path.stem if len(logs) > 1 else None)
@@ -69,9 +67,13 @@ def read_log(files: Sequence[Path]) -> Log:
                     if not is_person:
                         told[found["criterion"], name][fact] += 1
                 (people if is_person else rows).append(found)
-    form = documents[0][2]
     if not rows:
-        raise InputError(f"this log of {form.tool} holds no verdict of a judge", file=documents[0][0])
+        raise InputError(f"this log of {found_files[0][2].tool} holds no verdict of a judge", file=found_files[0][0])
+    form = logs[0][2]
+    for row in (*rows, *people):
+        for source in (row["reference"], row["case_id"]):
+            for name in _TEXTS if source in texts else ():
+                row[name] = row[name] if row[name] is not None else texts[source][name]
     remarks = [
         f"written by {form.tool} {version}; looked at were versions {', '.join(form.known)}*"
         for version in sorted(map(str, versions))
@@ -83,173 +85,8 @@ def read_log(files: Sequence[Path]) -> Log:
     remarks += unbound
     frame = pd.DataFrame(rows, columns=[*VERDICTS]).astype({"sample": "int64", "score": "float64"})
     labels = pd.DataFrame([{**one, "split": None} for one in people], columns=[*LABELS])
-    names = tuple(dict.fromkeys(str(path) for path, _, _ in documents))
+    names = tuple(dict.fromkeys(str(path) for path, _, _ in found_files))
     return Log(names, frame, labels, judge, _scales(frame, form), tuple(remarks))
-
-
-# Files as documents.
-
-
-def _documents(files: Sequence[Path]) -> Iterator[tuple[Path, Any, Form]]:
-    """Every log among the files with its form; InputError for a file given by name that is none."""
-    for given in files:
-        if not given.exists():
-            raise InputError("no such file", file=given)
-        for path in sorted(given.rglob("*")) if given.is_dir() else [given]:
-            if path.is_file():
-                try:
-                    yield path, *_told(document_of(path), path)
-                except (InputError, UnicodeDecodeError):
-                    if not given.is_dir():
-                        raise
-
-
-def document_of(path: Path) -> Any:
-    """What a file holds, by its first bytes: JSON, JSON lines, Parquet, an archive of inspect_ai or a sheet; a list of
-    rows or an object."""
-    with path.open("rb") as file:
-        start = file.read(4096)
-    if start.startswith(b"PAR1"):
-        return pq.ParquetFile(path).read().to_pylist()
-    if start.startswith(b"PK\x03\x04") and "header.json" in zipfile.ZipFile(path).namelist():
-        return _archive(path)
-    text = start.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if text[:1] in (b"{", b"["):
-        return _json(path)
-    if start.startswith(b"PK\x03\x04") and path.suffix.lower() not in (".xlsx", ".xlsm"):
-        raise InputError("an archive without header.json is no log that is known", file=path)
-    sheet = open_sheet(path)
-    return [dict(zip(sheet.columns, row.cells, strict=True)) for row in sheet.rows()]
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The rows of a table; InputError for a file that is none."""
-    if not path.is_file():
-        raise InputError("no such file", file=path)
-    rows = document_of(path)
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError("is no table of rows with names", file=path)
-    return rows
-
-
-def _json(path: Path) -> Any:
-    """One JSON value, or one in every line."""
-    text = path.read_text(encoding=encoding_of(path, None)[0])
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        whole = error
-    else:
-        if isinstance(document, dict) and document.keys() >= {"columns", "data"}:  # a table as pandas splits it
-            return [dict(zip(document["columns"], row, strict=True)) for row in document["data"]]
-        return document
-    records = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                records.append(json.loads(line))
-            except ValueError as error:
-                problem = whole if not records else error
-                raise InputError(f"is not JSON: {problem}", file=path, row=number) from error
-    return records
-
-
-def _archive(path: Path) -> dict[str, Any]:
-    """inspect_ai's archive: its header with its samples. Members may be packed by zstd, which Python's own reader of
-    archives does not know yet."""
-    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-        if sum(member.file_size for member in archive.infolist()) > LARGEST:
-            raise InputError(f"unpacks to more than {LARGEST >> 30} GiB", file=path)
-
-        def member(info: zipfile.ZipInfo) -> Any:
-            if info.compress_type != _ZSTD:
-                return json.loads(archive.read(info))
-            file.seek(info.header_offset)
-            head = file.read(30)
-            file.seek(int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little"), io.SEEK_CUR)
-            packed = pa.BufferReader(file.read(info.compress_size))
-            return json.loads(pa.CompressedInputStream(packed, "zstd").read(info.file_size))
-
-        infos = archive.infolist()
-        header = member(next(info for info in infos if info.filename == "header.json"))
-        header["samples"] = [member(info) for info in infos if re.fullmatch(r"samples/[^/]+\.json", info.filename)]
-        return dict(header)
-
-
-# Which form a document has.
-
-
-def _told(document: Any, path: Path) -> tuple[Any, Form]:
-    """A document and its form: the first that tells it, or a plain table where its columns say enough. One object that
-    no form tells is a list of one; InputError where that is none either."""
-    lists = [document] if isinstance(document, list) else [document, [document]]
-    for given in lists:
-        for form in forms():
-            if all(_stands(paths, form, given) for paths in form.told_by):
-                return given, form
-    if document in ({}, []) or not all(isinstance(row, dict) for row in lists[-1]):
-        raise InputError("no form that is known: it is no table of objects", file=path)
-    return lists[-1], _plain(document, lists[-1], path)
-
-
-def _plain(document: Any, rows: list[dict[str, Any]], path: Path) -> Form:
-    """The form of a plain table; InputError where no column of verdicts is among its own."""
-    names = {str(name).strip().casefold().replace(" ", "_"): str(name) for row in rows[:_FIRST] for name in row}
-    columns = {
-        column: tuple(f"case.{names[name]}" for name in likely if name in names) for column, likely in PLAIN.items()
-    }
-    columns = {column: paths for column, paths in columns.items() if paths}
-    if not columns.keys() & {"score", "verdict"}:
-        known = ", ".join(dict.fromkeys(form.tool for form in forms()))
-        seen = f"{'an object' if isinstance(document, dict) else 'a table'} with {', '.join([*names.values()][:12])}"
-        hint = f"known are {known}, and tables with a column {', '.join((*PLAIN['verdict'][:4], *PLAIN['score'][:1]))}"
-        raise InputError(f"no form that is known: it is {seen}", file=path, hint=hint)
-    judge = {name.removeprefix("judge "): columns.pop(name) for name in [*columns] if name.startswith("judge ")}
-    return Form(tool="table", told_by=(), columns=columns, judge=judge)
-
-
-def _stands(path: str, form: Form, document: Any) -> bool:
-    """Whether a path, or one of its alternatives, holds something in the document or in one of its first cases."""
-    named = next((found for cases in form.cases if isinstance(found := _at(cases, {"log": document}), list)), [])
-    cases = [case for case in named[:_FIRST] if isinstance(case, dict)]
-    if path.startswith("like:"):
-        return any(re.fullmatch(path.removeprefix("like:"), str(name)) for case in cases for name in case)
-    alternatives = path.split("|")
-    roots = [{"log": document, "case": case} for case in cases] or [{"log": document}]
-    return any(_at(one, root) is not None for one in alternatives for root in roots)
-
-
-def _cases(form: Form, document: Any) -> list[Any]:
-    """The list of a prepared document's cases."""
-    paths = (form.read_cases,) if form.read_cases else form.cases
-    return next((found for path in paths if isinstance(found := _at(path, {"log": document}), list)), [])
-
-
-def _at(path: str, roots: Mapping[str, Any]) -> Any:
-    """What stands at a path, None for nothing. Keys may hold dots themselves: the longest key that is there counts."""
-    root, _, rest = path.partition(".")
-    node, names = roots.get(root), rest.split(".") if rest else []
-    while names:
-        if isinstance(node, list):
-            node, names = node[int(names[0])] if names[0].isdecimal() and int(names[0]) < len(node) else None, names[1:]
-        elif isinstance(node, dict):
-            length = next((n for n in range(len(names), 0, -1) if ".".join(names[:n]) in node), 0)
-            node, names = (node[".".join(names[:length])], names[length:]) if length else (None, [])
-        else:
-            return None
-    return node
-
-
-def _first(paths: Iterable[str], roots: Mapping[str, Any]) -> Any:
-    """The first of several paths that holds something."""
-    return next((value for path in paths if not _blank(value := _at(path, roots))), None)
-
-
-def _blank(value: Any) -> bool:
-    return missing(value) or value in ("", [], {})
-
-
-# Documents as verdicts.
 
 
 def _verdicts(form: Form, document: Any, case: Any, number: int) -> Iterator[dict[str, Any]]:
@@ -259,7 +96,7 @@ def _verdicts(form: Form, document: Any, case: Any, number: int) -> Iterator[dic
         pattern = re.compile(form.verdicts.removeprefix("like:"))
         found = [(match[1], case[name]) for name in case if (match := pattern.fullmatch(name))]
     else:
-        node = next((one for path in form.verdicts.split("|") if (one := _at(path, roots)) is not None), None)
+        node = next((one for path in form.verdicts.split("|") if (one := at(path, roots)) is not None), None)
         found = (
             list(node.items())
             if isinstance(node, dict) and form.verdicts != "case"
@@ -268,14 +105,14 @@ def _verdicts(form: Form, document: Any, case: Any, number: int) -> Iterator[dic
     for key, verdict in found:
         roots |= {"verdict": verdict, "key": key}
         row = {
-            name: _first([path.replace("{key}", str(key)) for path in paths], roots)
+            name: first_of([path.replace("{key}", str(key)) for path in paths], roots)
             for name, paths in form.columns.items()
         }
         row["number"] = number
         for name in ("case_id", "subject", "group", "criterion", "draw"):
             value = row.get(name)
             row[name] = (
-                None if _blank(value) else as_text(value) if isinstance(value, str | int | float) else prose(value)
+                None if is_blank(value) else as_text(value) if isinstance(value, str | int | float) else prose(value)
             )
         row["criterion"] = row["criterion"] or ""
         for name in ("question", "answer", "explanation"):
@@ -283,13 +120,13 @@ def _verdicts(form: Form, document: Any, case: Any, number: int) -> Iterator[dic
         row["told"] = {
             name: _fact(name, value, row)
             for name, paths in form.judge.items()
-            if not _blank(value := _first(paths, roots))
+            if not is_blank(value := first_of(paths, roots))
         }
         row["turns"] = _turns(row.get("turns"))
         for name in ("input_tokens", "output_tokens"):
             row[name] = number_of_verdict(row.get(name))
         row["reference"] = text_or_none(row.get("reference"))
-        values = row["verdict"] if row.get("score") is None else row["score"]
+        values = row.get("verdict") if row.get("score") is None else row["score"]
         parts = values if isinstance(values, dict) else {None: values}
         for part, value in parts.items():  # a score of several parts is as many criteria
             name = (
@@ -306,7 +143,7 @@ def _verdicts(form: Form, document: Any, case: Any, number: int) -> Iterator[dic
 def prose(value: Any) -> str | None:
     """The text of an answer or question, which tools write as a text, as messages, or as an object around it: of
     messages that of the last; None for nothing."""
-    if _blank(value):
+    if is_blank(value):
         return None
     if isinstance(value, str):
         return as_text(value)
@@ -317,7 +154,7 @@ def prose(value: Any) -> str | None:
         parts = [part for one in value if (part := prose(one)) is not None]
         return "\n".join(parts) if parts else None
     if isinstance(value, dict):
-        named = next((value[name] for name in _PROSE if not _blank(value.get(name))), None)
+        named = next((value[name] for name in _PROSE if not is_blank(value.get(name))), None)
         return prose(named) if named is not None else json.dumps(value, ensure_ascii=False, default=str)
     return as_text(value)
 
@@ -410,19 +247,21 @@ def _numbered(rows: list[dict[str, Any]]) -> list[str]:
     read, lost = Counter[str](), defaultdict[str, Counter[str]](Counter)
     for row in rows:
         value, verdict = row["score"], row["verdict"]
-        if _blank(value):
+        if is_blank(value):
             value = verdict
         score = number_of_verdict(value)
         if isinstance(value, str) and score is not None and value.strip().casefold() in WORDS:
             read[value.strip()] += 1
-        if score is None and not _blank(value):
+        if score is None and not is_blank(value):
             lost[row["criterion"]][value if isinstance(value, str) else json.dumps(value, default=str)] += 1
-        is_error = not _blank(row.get("error"))
-        row["status"] = "scored" if score is not None else "failed" if is_error or not _blank(value) else "unscored"
+        is_error = not is_blank(row.get("error"))
+        row["status"] = "scored" if score is not None else "failed" if is_error or not is_blank(value) else "unscored"
         if row["status"] != "scored" and "refus" in str(row.get("error") or "").casefold():
             row["status"] = "refused"
         row["score"] = score
-        row["verdict"] = None if _blank(verdict) and _blank(value) else as_text(value if _blank(verdict) else verdict)
+        row["verdict"] = (
+            None if is_blank(verdict) and is_blank(value) else as_text(value if is_blank(verdict) else verdict)
+        )
     for criterion, words in lost.items():
         of = [row for row in rows if row["criterion"] == criterion]
         if sum(words.values()) * 2 > len(of):

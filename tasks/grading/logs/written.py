@@ -11,7 +11,7 @@ import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.text.formulas import csv_text, guarded
-from rubricflow.tasks.grading.logs.read import document_of
+from rubricflow.tasks.grading.logs.files import document_of
 from rubricflow.tasks.grading.logs.record import Log
 from rubricflow.tasks.grading.logs.study import NEW, response_ids
 

@@ -170,6 +170,40 @@ def test_verifiers_and_trl_completions(tmp_path: Path) -> None:
     assert log.verdicts["answer_id"].nunique() == 2
 
 
+TRACES: dict[str, tuple[list[Any], list[Any]]] = {
+    "langfuse": (
+        [{"traceId": "x1", "name": "kind", "source": "EVAL", "dataType": "NUMERIC", "value": 1}],
+        [{"id": "x1", "projectId": "p", "timestamp": "t", "input": {"question": "How?"}, "output": "It cools."}],
+    ),
+    "phoenix": (
+        [{"span_id": "x1", "name": "kind", "annotator_kind": "LLM", "result": {"score": 1}}],
+        [
+            {
+                "context.span_id": "x1",
+                "span_kind": "LLM",
+                "attributes.input.value": "How?",
+                "attributes.output.value": "It cools.",
+            }
+        ],
+    ),
+    "langsmith": (
+        [{"run_id": "x1", "key": "kind", "score": 1, "feedback_source": {"type": "model"}}],
+        [{"id": "x1", "run_type": "llm", "inputs": {"input": "How?"}, "outputs": {"output": "It cools."}}],
+    ),
+}
+
+
+@pytest.mark.parametrize("tool", TRACES)
+def test_traces_beside_scores_bring_the_texts(tmp_path: Path, tool: str) -> None:
+    for name, content in zip(("scores", "traces"), TRACES[tool], strict=True):
+        (tmp_path / name).write_text(json.dumps(content))
+    log = read_log([tmp_path])
+    row = first(log)
+    assert (log.judge.tool, len(log.verdicts), row["answer"]) == (tool, 1, "It cools.")
+    assert "How?" in row["question"]
+    assert first(read_log([tmp_path / "scores"]))["answer"] is None
+
+
 def test_logs_of_two_tools_are_not_one(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="several tools"):
         read_log([RECORDED / "promptfoo.json", RECORDED / "deepeval.json"])
