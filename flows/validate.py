@@ -11,7 +11,7 @@ import typer
 
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, print_rows
 from rubricflow.flows.plan import plan
-from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, is_generative
+from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, is_free, is_generative
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.settings.engine import MOST_LOGPROBS
@@ -21,14 +21,17 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.reasons import release_needs
 from rubricflow.tasks.core.llm.backends.replay import read_recording
+from rubricflow.tasks.core.llm.budget import unpriced
 from rubricflow.tasks.core.llm.foreign import foreign_rows
 from rubricflow.tasks.core.llm.opening import cpu_warnings, this_machine
+from rubricflow.tasks.core.llm.prices import price_of
 from rubricflow.tasks.core.llm.reply_store import are_there, open_replies
 from rubricflow.tasks.core.llm.request import digest
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.core.store.objects import MARKER
 from rubricflow.tasks.core.store.ordered import read_marked
 from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.cascade.task import DOLLARS
 from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN
 from rubricflow.tasks.grading.ingest.sources import read_as
 from rubricflow.tasks.grading.ingest.task import ingest, warning_sentences
@@ -134,6 +137,8 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     readings = _readings(study_file, limit, read)
     for name, reading in readings.items():
         judge, of = reading.study.judge, f"{name}: " if name else ""
+        if study.judge.cost_limit is not None and not is_free(judge) and price_of(judge.engine) is None:
+            yield "wrong", f"{of}judge.cost_limit", str(unpriced(name, **DOLLARS))
         if judge.foreign:
             yield "ok", f"{of}recorded replies", f"{len(foreign_rows(judge.foreign, base))} replies"
         yield from ((kind, of + what, words) for kind, what, words in _earlier_runs(judge, base, opened, reading.cases))

@@ -7,7 +7,7 @@ from cascade_study import make_study
 from rubricflow.flows import proposal as proposing
 from rubricflow.flows.grade import grade
 from rubricflow.flows.review import Following
-from rubricflow.flows.validate import planned_calls
+from rubricflow.flows.validate import planned_calls, prove
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.judge import Judge
@@ -147,6 +147,8 @@ def test_calls_without_a_reply_do_not_make_the_costs_of_all_others_unknown(monke
 def test_a_limit_in_dollars_without_a_price_is_refused_before_anything_is_asked(tmp_path):
     study = make_study(tmp_path)
     study.write_text(study.read_text().replace("  escalate:", "  cost_limit: 0.01\n  escalate:"))
+    wrong = [what for kind, what, _ in prove(study) if kind == "wrong"]
+    assert wrong == ["step 1: judge.cost_limit", "step 2: judge.cost_limit"]
     with pytest.raises(InputError, match=r"step 1.*cost_limit.*price: "):
         graded(study, tmp_path / "warehouse")
     run = Warehouse.open(tmp_path / "warehouse")
