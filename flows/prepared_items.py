@@ -18,7 +18,7 @@ from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, protocols_where
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items
-from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, RubricGraphs
+from rubricflow.tasks.core.contracts.tables.rubrics import STATED, Bundles, RubricGraphs, said_of_stated
 from rubricflow.tasks.core.llm.backends.replay import Replay
 from rubricflow.tasks.core.llm.opening import model_of
 from rubricflow.tasks.core.store.catalogue import read_manifest
@@ -30,8 +30,7 @@ from rubricflow.tasks.grading.lock.bundles import asks, finished
 from rubricflow.tasks.grading.lock.rubric import authored as authored_rubrics
 from rubricflow.tasks.grading.lock.rubric import rubrics_of
 from rubricflow.tasks.rewards.graph.annotator import settings_of
-from rubricflow.tasks.rewards.graph.build import sources_of
-from rubricflow.tasks.rewards.graph.heuristic import MODEL
+from rubricflow.tasks.rewards.graph.build import NOBODY, sources_of
 from rubricflow.tasks.rewards.graph.project import read_votes
 from rubricflow.tasks.rewards.graph.subject import authored, subjects
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, compile_graph
@@ -47,11 +46,26 @@ class StudyGraphs(NamedTuple):
     graphs: dict[str, Graph]
 
 
+def graphs_by(
+    items: Iterable[Mapping[str, Any]], bundles: dict[str, Bundle], graphs: dict[str, Graph], by: Mapping[str, str]
+) -> StudyGraphs:
+    """The graphs with who made each, by rubric."""
+    return StudyGraphs([{**row, "graph_by": by.get(row["rubric_id"])} for row in items], bundles, graphs)
+
+
+def stated_alone(items: Iterable[PreparedItem]) -> str | None:
+    """A sentence about the rubrics whose dependencies nobody looked for, see `without_graph`; None where there are
+    none."""
+    rubrics = {item.row["rubric_id"]: item for item in items}
+    edges = [len(item.compiled.parent) for item in rubrics.values() if item.row.get("graph_by") == STATED]
+    return said_of_stated(len(edges), len(rubrics), sum(edges))
+
+
 class PreparedItem(NamedTuple):
     """An item that rollouts can answer."""
 
     row: Mapping[str, Any]
-    """Its row of the table `items`."""
+    """Its row of the table `items`, with `graph_by`: who made its rubric's graph, where that is known."""
     bundle: Bundle
     """Its rubric, as rollouts are judged under it."""
     bundle_id: str
@@ -113,8 +127,9 @@ def graphs_of_run(run: Run) -> StudyGraphs:
     """Items, bundles and graphs of a run; StoreError where it has none."""
     items = run.table(Items, "ingest").to_pylist()
     bundles = unlocked(run.table(Bundles, "lock").to_pylist())
-    rows = run.table(RubricGraphs, "graph", ["rubric_id", "content"]).to_pylist()
-    return StudyGraphs(items, bundles, {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows})
+    rows = run.table(RubricGraphs, "graph", ["rubric_id", "content", "annotator"]).to_pylist()
+    graphs = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows}
+    return graphs_by(items, bundles, graphs, {row["rubric_id"]: row["annotator"] for row in rows})
 
 
 def graphs_of_study(study: Study, path: Path, warehouse: Warehouse) -> StudyGraphs:
@@ -138,9 +153,10 @@ def graphs_of_study(study: Study, path: Path, warehouse: Warehouse) -> StudyGrap
     rubric_subjects = subjects(items, bundles)
     written = authored(base / plan.file, rubric_subjects) if plan.file else {}
     votes = read_votes(base / plan.votes, rubric_subjects) if plan.votes else []
-    settings = settings_of(plan, model_of(plan, base) if is_generative(plan) else MODEL, is_generative(plan))
+    settings = settings_of(plan, model_of(plan, base)) if is_generative(plan) else NOBODY
     graphs = {}
-    for name, sources in sources_of(rubric_subjects, written, votes, settings).items():
+    made = sources_of(rubric_subjects, written, votes, settings)
+    for name, sources in made.items():
         wanted = (sources.parts | {"code": code_digest()}).items()
         candidates = []
         for run_id, row, parts in stored:
@@ -153,7 +169,7 @@ def graphs_of_study(study: Study, path: Path, warehouse: Warehouse) -> StudyGrap
             rule = f"no run in {warehouse.place} has the graph of rubric '{name}' as this study makes it: the nearest"
             raise StoreError(f"{rule}, of run {run_id}, differs in {', '.join(differing)}; {hint}")
         graphs[name] = Graph.model_validate_json(row["content"])
-    return StudyGraphs(items, bundles, graphs)
+    return graphs_by(items, bundles, graphs, {name: sources.annotator for name, sources in made.items()})
 
 
 def rubrics_of_study(study: Study, path: Path, warehouse: Warehouse) -> tuple[list[dict[str, Any]], dict[str, Bundle]]:

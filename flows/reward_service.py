@@ -17,22 +17,20 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from rubricflow.flows.batch import JudgedBatch, PosedRollout, agreements, made
-from rubricflow.flows.prepared_items import PreparedItem, StudyGraphs, prepared_items
+from rubricflow.flows.prepared_items import PreparedItem, StudyGraphs, graphs_by, prepared_items, stated_alone
 from rubricflow.flows.recorder import read_record, record_criteria, record_quality
 from rubricflow.flows.rollouts import RolloutReward
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.settings.reward import Graphs, Reward
+from rubricflow.tasks.core.contracts.settings.reward import Reward
+from rubricflow.tasks.core.contracts.tables.rubrics import STATED
 from rubricflow.tasks.core.llm.calls import InFlight
-from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.rows import Judged
 from rubricflow.tasks.grading.lock.bundles import lock
 from rubricflow.tasks.grading.lock.rubric import broken
-from rubricflow.tasks.rewards.graph.annotator import Annotator
 from rubricflow.tasks.rewards.graph.build import build
-from rubricflow.tasks.rewards.graph.heuristic import rules_of_thumb
 from rubricflow.tasks.rewards.graph.subject import subjects
 from rubricflow.tasks.rewards.reward.leakage import appraisals
 from rubricflow.tasks.rewards.serve.answered import (
@@ -88,6 +86,11 @@ class RewardService:
     def kept_open(self) -> AbstractContextManager[None]:
         """For as long as it lasts the judge is open, with its connections kept between batches."""
         return self._reward.kept_open()
+
+    @property
+    def said_of_graphs(self) -> str | None:
+        """What to know about the graphs: see `stated_alone`."""
+        return stated_alone(self._reward.items.values())
 
     def prompts(self) -> list[PromptRow]:
         """The prompts of the items."""
@@ -175,6 +178,8 @@ class RewardService:
                     "unscored": {"reason": trouble.reason, "said": trouble.said[:_MOST_SAID]} if trouble else None,
                     "decisions": _decisions(judged, rollout.item.bundle),
                     "shares": appraisal.shares,
+                    "graph_by": rollout.item.row.get("graph_by"),
+                    "dependencies": len(rollout.item.compiled.parent),
                     "calls": len(replies),
                     "prompt_tokens": sum(reply.prompt_tokens or 0 for reply in replies),
                     "completion_tokens": sum(reply.completion_tokens or 0 for reply in replies),
@@ -249,10 +254,9 @@ class InlineRubrics:
             for item in items
         ]
         bundles = {item.item_id: self._bundle(item) for item in items}
-        with open_replies(self._replies) as replies:
-            annotator = Annotator(rules_of_thumb(), replies, Graphs())
-            built = build(subjects(rows, bundles), {}, [], annotator)
-        return StudyGraphs(rows, bundles, {graph.draft.subject.rubric_id: graph.graph for graph in built})
+        built = build(subjects(rows, bundles), {}, [], None)
+        graphs = {graph.draft.subject.rubric_id: graph.graph for graph in built}
+        return graphs_by(rows, bundles, graphs, dict.fromkeys(graphs, STATED))
 
     def prepared(self, items: Sequence[ListedItem]) -> dict[str, PreparedItem]:
         """Item → what its rollouts are judged and rewarded by; errors as of `study_graphs`."""

@@ -82,6 +82,8 @@ def serve(
         trouble = absent(service.judge_urls)
         count = len(service.prompts())
         print(f"serving {aggregation} rewards of {service.name}, {count:,} items, at {gate.url} (Ctrl-C stops it)")
+        if said := service.said_of_graphs:
+            print(said)
         if token:
             print(f"every request carries the token in ~/{TOKEN_FILE}; elsewhere its clients read {TOKEN}")
         if trouble:
@@ -143,7 +145,7 @@ def service_of(
         settings = Reward(retention=PAPER)
         items = read_listed(source)
         inline = InlineRubrics(choice, settings, CRITERIA_PER_CALL, opened.replies)
-        print(f"graphs of {len(items):,} rubrics by their wording; retention factors of the paper: 0.6, 0.2, 0")
+        print("retention factors of the paper: 0.6, 0.2, 0")
         prompts = [PromptRow(item_id=item.item_id, prompt=item.prompt) for item in items]
         asking = partial(study_rater, choice, source.parent)
         reward = RubricReward(*inline.study_graphs(items), settings, asking, how, **options)

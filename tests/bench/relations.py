@@ -3,7 +3,7 @@
     python tests/bench/relations.py --warehouse DIR [--model NAME --url URL]
 
 Five rubrics of the demo have graphs by their author: 76 ordered pairs of core and additional criteria, 18 with an edge.
-The annotator, a language model or without `--model` the heuristic over the wording, labels the same rubrics by the
+The annotator, a language model or without `--model` nobody but the criteria themselves, labels the same rubrics by the
 command `rubricflow graph`. Printed: pairs that it gives an edge, how many of these the author gave, of the same kind,
 criteria whose role is the author's, and the number of calls.
 """
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--warehouse", type=Path, required=True)
     options = parser.parse_args()
     engine = {"model": options.model, "urls": [options.url], "timeout_s": 3600}
-    annotator = {"backend": "openai", "engine": engine} if options.model else {"backend": "embedded"}
+    annotator = {"backend": "openai", "engine": engine} if options.model else {"backend": "stated"}
     runs = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, settings in {"authored": {"file": str(DEMO / "graphs.yaml")}, "annotated": annotator}.items():

@@ -84,11 +84,11 @@ def test_a_graph_is_made_of_what_the_model_says_of_roles_and_pairs(backend):
         for n, (text, weight) in enumerate(zip(wanted, weights, strict=True))
     ]
     subject = GraphSubject("sky", "Why is the sky blue?", None, tuple(criteria))
-    plan = Graphs(sampling=LONG, pairs_per_call=2)
+    plan = Graphs(sampling=LONG)
     with ReplyStore(":memory:") as replies:
         (built,) = build({"sky": subject}, {}, [], Annotator(backend, replies, plan))
     calls = built.draft.calls
-    assert {call["role"] for call in calls} >= {"role"}
+    assert {call["role"] for call in calls} >= {"graph"}
     assert [call["violations"] for call in calls] == [[]] * len(calls)
     assert built.draft.roles_missing == 0
     assert len(built.graph.nodes) == 4  # and its edges go in no circle, or it could not be made

@@ -123,7 +123,7 @@ SAME: list[tuple[str, Any]] = [
     ("graph.model", "m"),
     ("graph.replies", "replies.parquet"),
     ("graph.sampling", {"seed": 1}),
-    ("graph.pairs_per_call", 3),
+    ("graph.profile", "law"),  # nobody is asked
     ("reward.retention.activation", 0.1),
     ("reward.eta", 2.0),
     ("reward.inference", "exact"),
@@ -140,7 +140,6 @@ SAME: list[tuple[str, Any]] = [
     ("money", {"minutes": 2.0}),
 ]
 OTHER: list[tuple[str, Any, str]] = [
-    ("graph.profile", "law", "profile"),
     ("graph.votes", "votes.csv", "votes"),
     ("graph", {"file": "graphs.yaml", "backend": "openai", "engine": ENGINE}, "annotator"),
     ("graph", {"file": "graphs.yaml", "backend": "replay", "model": "m"}, "annotator"),

@@ -643,7 +643,7 @@ def test_a_run_of_another_study_is_refused(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ((STUDY[STUDY.index("data") : STUDY.index("rubrics")], "data: {layout: healthbench}\n"), "for evaluation"),
-        (("reward:", "graph: {backend: embedded} #"), "no section 'reward'"),
+        (("reward:", "graph: {profile: law} #"), "no section 'reward'"),
         (("backend: embedded}", "backend: simulated, truth: {rater: one}}"), "no rollouts"),
         (("backend: embedded}", "backend: embedded, samples: 3}"), "judged once"),
         (("backend: embedded}", "backend: openai, engine: {model: m}, examples: {}}"), "without worked examples"),

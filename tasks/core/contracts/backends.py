@@ -69,7 +69,8 @@ class RegisteredBackend:
 
 
 BACKENDS: dict[str, RegisteredBackend] = {
-    "embedded": RegisteredBackend("encoder", extra="embedded", serves=_EVERY - {"prompt"}),
+    "stated": RegisteredBackend("encoder", serves=frozenset({"graph"})),
+    "embedded": RegisteredBackend("encoder", extra="embedded", serves=_EVERY - {"prompt", "graph"}),
     "vllm": RegisteredBackend("llm", needs="engine", reads_prose=True, local_weights=True, extra="vllm"),
     "openai": RegisteredBackend("llm", needs="engine", reads_prose=True),
     "hosted": RegisteredBackend("llm", needs="engine", reads_prose=True),

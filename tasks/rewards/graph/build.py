@@ -1,4 +1,4 @@
-"""From queries and rubrics to graphs: roles, candidate pairs, dependencies, projection, and the votes in between.
+"""From queries and rubrics to graphs: roles, dependencies and votes, projected onto what is valid.
 
 What annotating takes, said before the first call; asks no model.
 """
@@ -6,8 +6,7 @@ What annotating takes, said before the first call; asks no model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any, cast
 
 import networkx as nx
@@ -15,15 +14,18 @@ import networkx as nx
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node, Relation, Role
 from rubricflow.tasks.core.contracts.schema import TableRef
-from rubricflow.tasks.core.contracts.tables.rubrics import Source
-from rubricflow.tasks.core.llm.request import Request, digest
+from rubricflow.tasks.core.contracts.tables.rubrics import STATED, Source
+from rubricflow.tasks.core.llm.request import digest
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.rewards.graph.annotator import Annotator, ask_roles, role_requests
-from rubricflow.tasks.rewards.graph.dependencies import PairQuestion, ask_dependencies, pair_requests
+from rubricflow.tasks.rewards.graph.annotator import Annotator, silent
+from rubricflow.tasks.rewards.graph.dependencies import Annotated, ask_graphs, graph_requests
 from rubricflow.tasks.rewards.graph.project import Ballot, EdgeProposal, Vote, VoteOutcome, ballots, project, with_votes
+from rubricflow.tasks.rewards.graph.stated import stated_dependencies
 from rubricflow.tasks.rewards.graph.subject import Authored, GraphSubject, by_sign, candidates, subjects
 
+NOBODY = {"annotator": STATED, "profile": "none"}
+"""The settings in place of an annotator's where nobody is asked."""
 _INVALID = {"unknown_criterion", "itself", "roles", "duplicate"}
 
 
@@ -32,7 +34,7 @@ class Sources:
     """All that a rubric's graph is made from. Equal ones make the same graph."""
 
     annotator: str
-    """'authored', or the model asked."""
+    """'authored', 'stated', or the model asked."""
     profile: str
     """What the annotator was told to look for; 'none' where nobody was asked."""
     digest: str
@@ -54,6 +56,8 @@ class GraphDraft:
     proposals: Sequence[EdgeProposal] = ()
     calls: tuple[dict[str, Any], ...] = ()
     """Rows of `Call`."""
+    failed: int = 0
+    """Orders of the rubric without a usable reply of the annotator."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Built:
     """A rubric's graph, and how it came to be."""
 
     draft: GraphDraft
-    """Its proposals are those of annotator and author, before the votes."""
+    """Its proposals are those of annotator, author or criteria, before the votes."""
     proposals: tuple[EdgeProposal, ...]
     """All of them in candidate order, kept or dropped."""
     graph: Graph
@@ -76,9 +80,10 @@ def build(
 ) -> list[Built]:
     """The graph of every rubric, in their order.
 
-    written: graphs that a person wrote; annotator: who makes the others, None where there are no others.
+    written: graphs that a person wrote; annotator: who makes the others; without one they hold what the criteria state
+    themselves.
     """
-    sources = sources_of(subjects, written, votes, annotator.settings if annotator else {})
+    sources = sources_of(subjects, written, votes, annotator.settings if annotator else NOBODY)
     ballot = {name: dict[tuple[str, ...], VoteOutcome]() for name in subjects} | ballots(votes)
     drafts: dict[str, GraphDraft] = {}
     for name, one in written.items():
@@ -88,9 +93,21 @@ def build(
         proposals = [EdgeProposal(edge.parent, edge.child, edge.relation, source="authored") for edge in edges]
         drafts[name] = GraphDraft(subjects[name], *_voted_roles(given, origins, ballot[name]), proposals=proposals)
     others = [subject for name, subject in subjects.items() if name not in written]
-    if others:
-        assert annotator is not None
-        drafts |= _annotated(others, annotator, ballot)
+    if annotator and annotator.tell is not silent and others:
+        annotator.tell(f"{len(others):,} rubrics, each in two orders: {planned_calls(others, annotator)}")
+    said = ask_graphs(others, annotator) if annotator else {}
+    for subject in others:
+        one = said.get(subject.rubric_id) or Annotated(proposals=stated_dependencies(subject))
+        given = {c.id: one.roles.get(c.id, by_sign(c)) for c in subject.criteria}
+        origins = {key: "annotator" if key in one.roles else "fallback" for key in given}
+        drafts[subject.rubric_id] = GraphDraft(
+            subject,
+            *_voted_roles(given, origins, ballot[subject.rubric_id]),
+            roles_missing=len(given) - len(one.roles) if one.calls else 0,
+            proposals=one.proposals,
+            calls=tuple(one.calls),
+            failed=one.failed,
+        )
     graphs = []
     for name in subjects:
         draft = drafts[name]
@@ -137,43 +154,6 @@ def sources_of(
     return sources
 
 
-def _annotated(
-    others: Sequence[GraphSubject], annotator: Annotator, ballot: Mapping[str, Ballot]
-) -> dict[str, GraphDraft]:
-    """Votes on roles count before pairs are made of them."""
-    if annotator.is_planned:
-        tell_plan(others, annotator)
-    roled = ask_roles(others, annotator)
-    drafts: dict[str, GraphDraft] = {}
-    for subject in others:
-        said = roled[subject.rubric_id].roles
-        given = {criterion.id: said.get(criterion.id, by_sign(criterion)) for criterion in subject.criteria}
-        origins: dict[str, Source] = {name: "annotator" if name in said else "fallback" for name in given}
-        voted = _voted_roles(given, origins, ballot[subject.rubric_id])
-        drafts[subject.rubric_id] = GraphDraft(subject, *voted, roles_missing=len(given) - len(said))
-    asked = [_questions(draft.subject, draft.roles) for draft in drafts.values()]
-    if annotator.is_planned:
-        annotator.tell(f"pairs: {planned_calls(pair_requests(asked, annotator), annotator)}")
-    labelled = ask_dependencies(asked, annotator)
-    annotated = dict[str, GraphDraft]()
-    for name, draft in drafts.items():
-        calls = (*roled[name].calls, *labelled[name].calls)
-        annotated[name] = replace(draft, proposals=labelled[name].proposals, calls=calls)
-    return annotated
-
-
-def tell_plan(others: Sequence[GraphSubject], annotator: Annotator) -> None:
-    """Says what annotating rubrics takes, before anything is asked."""
-    by_roles = [_questions(subject, {c.id: by_sign(c) for c in subject.criteria}) for subject in others]
-    annotator.tell(f"roles of {len(others):,} rubrics: {planned_calls(role_requests(others, annotator), annotator)}")
-    annotator.tell(f"pairs, of roughly so many: {planned_calls(pair_requests(by_roles, annotator), annotator)}")
-
-
-def _questions(subject: GraphSubject, roles: Mapping[str, Role]) -> PairQuestion:
-    """All that is asked about a rubric's pairs."""
-    return PairQuestion(subject, roles, tuple(candidates(roles)))
-
-
 def _voted_roles(
     given: Mapping[str, Role], origins: Mapping[str, Source], ballot: Ballot
 ) -> tuple[dict[str, Role], dict[str, Source]]:
@@ -182,29 +162,23 @@ def _voted_roles(
     return {**given, **voted}, {**origins, **dict.fromkeys(voted, "vote")}
 
 
-_CHARACTERS_PER_TOKEN = 4
-_REPLY_TOKENS = {"roles": 12, "pairs": 20}
-"""Of a reply, for each role or pair."""
-_TOGETHER = 1_000
+_CHARACTERS_PER_TOKEN, _REPLY_TOKENS = 4, 60
+"""The latter for each criterion: its role, and an edge or two with a reason."""
 
 
-def planned_calls(requests: Iterable[Request], annotator: Annotator) -> str:
-    """What the first calls of these requests for roles or pairs take, in words; those that mend a reply come on top and
-    are not known before. A reply that is in the reply store costs nothing."""
-    calls = kept = characters = replies = 0
-    left = iter(requests)
-    while together := list(islice(left, _TOGETHER)):
-        keys = [digest(request, annotator.backend.model, annotator.backend.by_subject) for request in together]
-        known = annotator.replies.get_many(keys)
-        calls = calls + len(together)
-        kept = kept + sum(key in known for key in keys)
-        for request in (request for request, key in zip(together, keys, strict=True) if key not in known):
-            characters += sum(len(message.content) for message in request.messages)
-            (asked,) = request.keys
-            replies += _REPLY_TOKENS[asked] * len(request.data.ids if asked == "roles" else request.data.pairs)
+def planned_calls(subjects: Sequence[GraphSubject], annotator: Annotator) -> str:
+    """What the first calls about rubrics take, in words; those that mend a reply come on top and are not known before.
+    A reply that is in the reply store costs nothing."""
+    requests = list(graph_requests(subjects, annotator))
+    keys = [digest(request, annotator.backend.model, annotator.backend.by_subject) for request in requests]
+    known = annotator.replies.get_many(keys)
+    open_ = [request for request, key in zip(requests, keys, strict=True) if key not in known]
+    characters = sum(len(message.content) for request in open_ for message in request.messages)
+    replies = sum(_REPLY_TOKENS * len(request.data.ids) for request in open_)
+    kept = len(requests) - len(open_)
     stored = f", {kept:,} of them answered before" if kept else ""
     tokens = f"about {characters // _CHARACTERS_PER_TOKEN:,} prompt tokens and {replies:,} reply tokens"
-    return f"{calls:,} calls{stored}; {tokens}"
+    return f"{len(requests):,} calls{stored}; {tokens}"
 
 
 # Graphs as rows of their tables.
@@ -227,7 +201,7 @@ def graph_row(built: Built) -> dict[str, Any]:
         "proposed": sum(proposal.relation is not None for proposal in built.proposals),
         "kept": dropped.count(None),
         "invalid": sum(reason in _INVALID for reason in dropped),
-        "failed": sum(proposal.dropped == "failed" for proposal in draft.proposals),
+        "failed": draft.failed,
         "roles_missing": draft.roles_missing,
         "depth": nx.dag_longest_path_length(nx.DiGraph((e.parent, e.child) for e in built.graph.edges)),
         "calls": list(draft.calls),

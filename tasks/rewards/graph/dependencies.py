@@ -1,194 +1,201 @@
-"""Asking which candidate pairs are dependencies, and of what kind (GEAR, appendix A.4), so that failures stay small.
+"""Asking a language model for a rubric's graph: all of it in one call, twice, in two orders.
 
-Contract: `{"pairs": {"1": {"relation": one that the pair's roles allow or "none", "confidence": 0 to 100}}}`. The calls
-of all rubrics go out together. What a reply labels well stays; the other pairs of its call are asked about again in
-halves, down to a pair alone, which fails for good.
+Contract: `{"roles": {id: role}, "edges": [{"child": id, "parent": id, "relation": one, "reason": text}]}` (GEAR,
+appendices A.2 and A.4, which ask about pairs a few at a time). What depends on the order in which criteria are listed
+is no dependency of theirs: an edge stays where both replies name it the same way round. The calls of all rubrics go out
+together; a reply with something that cannot be used is asked for again, whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import chain, count
-from typing import Any, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 from rubricflow.tasks.core.contracts.graph import Relation, Role
-from rubricflow.tasks.core.llm.ask import Attempt, Checked, as_call, ask
+from rubricflow.tasks.core.contracts.tables.rubrics import Dropped
+from rubricflow.tasks.core.llm.ask import Checked, all_again, as_call, ask_amending
 from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
-from rubricflow.tasks.core.llm.schema import record
-from rubricflow.tasks.rewards.graph.annotator import PROMPTS, Annotator, instructions, lines, wording
-from rubricflow.tasks.rewards.graph.project import EdgeProposal
-from rubricflow.tasks.rewards.graph.subject import GraphSubject, Pair, allowed
+from rubricflow.tasks.core.llm.schema import record, several, text
+from rubricflow.tasks.rewards.graph.annotator import (
+    PROMPTS,
+    Annotator,
+    instructions,
+    is_structured,
+    lines,
+    query,
+    wording,
+)
+from rubricflow.tasks.rewards.graph.project import STRENGTH, EdgeProposal
+from rubricflow.tasks.rewards.graph.subject import GraphSubject, Pair, allowed, by_sign, roles_by_sign
 
-NONE = "none"
-"""Stands before the relations in all that a model reads: a small one takes what it reads first."""
-WAVE = 2_000
-"""Most calls that go out at once: it bounds the memory, and a line is logged after each."""
-_RELATIONS: tuple[str, ...] = get_args(Relation)
-_TOKENS, _TOKENS_PER_PAIR = 64, 48
+_REASON = 300
+"""Characters of a reason, at most."""
+_TOKENS, _TOKENS_PER_ROLE, _TOKENS_PER_EDGE, _EDGES_PER_CHILD = 256, 24, 72, 6
+_RELATIONS: tuple[Relation, ...] = get_args(Relation)
 
 
 @dataclass(frozen=True)
-class PairQuestion:
-    """Pairs of one rubric that one request asks about; its `data`."""
+class GraphQuestion:
+    """A rubric in one of its two orders; the `data` of a request."""
 
     subject: GraphSubject
-    roles: Mapping[str, Role]
-    pairs: tuple[Pair, ...]
+    is_backwards: bool
 
     @property
-    def labels(self) -> tuple[tuple[Relation, ...], ...]:
-        """What the roles of each pair allow."""
-        return tuple(allowed(self.roles, pair) for pair in self.pairs)
+    def ids(self) -> tuple[str, ...]:
+        """The criteria as they are listed."""
+        return self.subject.ids[::-1] if self.is_backwards else self.subject.ids
 
 
-Label = tuple[Relation | None, float | None]
-"""A reply's label of a pair: the relation, which may be one that the roles do not allow, None for no dependency; and
-the confidence in [0, 1], None where the reply does not say."""
-Labels = Mapping[Pair, Label]
+class StatedEdge(NamedTuple):
+    """What a reply says of a pair."""
+
+    relation: Relation
+    reason: str
+
+
+class GraphReply(NamedTuple):
+    """What of a reply can be used."""
+
+    roles: dict[str, Role]
+    edges: dict[Pair, StatedEdge]
 
 
 @dataclass
-class PairLabels:
-    """What a rubric's annotator said of its pairs."""
+class Annotated:
+    """What the two replies about a rubric come to."""
 
+    roles: dict[str, Role] = field(default_factory=dict)
+    """Of the criteria that a reply gave one."""
     proposals: list[EdgeProposal] = field(default_factory=list)
-    """Pairs with a relation, and those that failed."""
     calls: list[dict[str, Any]] = field(default_factory=list)
-    """Its calls as rows of `Call`."""
+    """Rows of `Call`."""
+    failed: int = 0
+    """Orders in which no reply could be used: with one, the rubric has no edge."""
 
 
-def ask_dependencies(questions: Sequence[PairQuestion], annotator: Annotator) -> dict[str, PairLabels]:
-    """Rubric → the proposals for its pairs. wanted: one for each rubric, with all its pairs."""
-    labels_of_rubric = {question.subject.rubric_id: PairLabels() for question in questions}
-    size = annotator.pairs_per_call
-    pending = list(chain.from_iterable(_parts(question, question.pairs, size) for question in questions))
-    role = "dependency"
-    while pending:
-        smaller: list[PairQuestion] = []
-        for start in range(0, len(pending), WAVE):
-            wave = pending[start : start + WAVE]
-            requests = [_request(part, role, annotator) for part in wave]
-            answers = ask(requests, annotator.backend, annotator.replies, check)
-            for part, answer in zip(wave, answers, strict=True):
-                labels = labels_of_rubric[part.subject.rubric_id]
-                attempt = answer.attempts[-1]
-                labels.calls.append(as_call(attempt))
-                smaller += _take(part, answer.value or {}, attempt, labels)
-            annotator.tell(f"{role}: {start + len(wave):,} of {len(pending):,} calls, {len(smaller):,} to ask again")
-        pending = smaller
-        role = "contract_repair"
-    return labels_of_rubric
+def ask_graphs(subjects: Sequence[GraphSubject], annotator: Annotator) -> dict[str, Annotated]:
+    """Rubric → what its annotator says of it. A rubric of one criterion, which has no pair, is not asked about."""
+    requests = list(graph_requests(subjects, annotator))
+    outcomes = ask_amending(requests, annotator.backend, annotator.replies, check, all_again(PROMPTS))
+    replies: dict[str, list[GraphReply | None]] = {subject.rubric_id: [] for subject in subjects}
+    found = {subject.rubric_id: Annotated() for subject in subjects}
+    for outcome in outcomes:
+        replies[outcome.request.subject].append(outcome.value)
+        found[outcome.request.subject].calls += map(as_call, outcome.attempts)
+    for subject in subjects:
+        if given := replies[subject.rubric_id]:
+            _put_together(found[subject.rubric_id], subject, given)
+    if requests:
+        annotator.tell(f"{len(requests):,} of {len(requests):,} calls")
+    return found
 
 
-def pair_requests(questions: Sequence[PairQuestion], annotator: Annotator) -> Iterator[Request]:
-    """The first requests about the pairs of rubrics, one after the other."""
-    for question in questions:
-        for part in _parts(question, question.pairs, annotator.pairs_per_call):
-            yield _request(part, "dependency", annotator)
+def graph_requests(subjects: Sequence[GraphSubject], annotator: Annotator) -> Iterator[Request]:
+    """The first requests about rubrics, two for each."""
+    for subject in subjects:
+        if len(subject.ids) < 2:
+            continue
+        edges = min((len(subject.ids) - 1) / 2, _EDGES_PER_CHILD)
+        tokens = _TOKENS + round(len(subject.ids) * (_TOKENS_PER_ROLE + _TOKENS_PER_EDGE * edges))
+        for is_backwards in (False, True):
+            question = GraphQuestion(subject, is_backwards)
+            criteria = (subject.by_id[name] for name in question.ids)
+            listed = lines({"id": c.id, "points": c.weight, "text": wording(c)} for c in criteria)
+            order = "from the rubric's last one to its first" if is_backwards else "in the rubric's order"
+            yield Request(
+                messages=(
+                    Message("system", instructions(annotator.plan.profile)),
+                    Message(
+                        "user",
+                        PROMPTS.fill("graph_list", {"query": query(subject), "order": order, "criteria": listed}),
+                    ),
+                ),
+                role="graph",
+                subject=subject.rubric_id,
+                keys=frozenset({"roles", "edges"}),
+                schema=_schema(subject) if is_structured(annotator.plan) else None,
+                sampling=annotator.sampling(tokens),
+                data=question,
+            )
 
 
-def check(request: Request, reply: Reply) -> Checked[Labels]:
-    """The labels of a reply by pair, with a violation for each pair that has none or one that its roles do not allow.
-
-    A confidence off its range is left out, with a violation.
-    """
-    question: PairQuestion = request.data
+def check(request: Request, reply: Reply) -> Checked[GraphReply]:
+    """The roles and edges of a reply that can be used, with a violation for each one that cannot: a role against the
+    sign of the points, an edge of an unknown criterion, from one to itself, or one that the reply's roles rule out."""
+    subject: GraphSubject = request.data.subject
     artifact, note = extract(reply.text, request.keys)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))
-    pairs = artifact["pairs"]
-    if not isinstance(pairs, dict):
-        return Checked(None, ("malformed: 'pairs' is no object",))
-    labels: dict[Pair, Label] = {}
-    numbers = _numbers(len(question.pairs))
-    violations = [f"pair {name[:40]}: not asked about" for name in pairs if name not in numbers]
-    for number, pair, relations in zip(numbers, question.pairs, question.labels, strict=True):
-        label, problems = _label(pairs.get(number), relations)
-        if label:
-            labels[pair] = label
-        violations += [f"pair {number}: {problem}" for problem in problems]
-    return Checked(labels, tuple(violations))
-
-
-def _parts(question: PairQuestion, pairs: Sequence[Pair], size: int) -> Iterator[PairQuestion]:
-    for start in range(0, len(pairs), size):
-        yield PairQuestion(question.subject, question.roles, tuple(pairs[start : start + size]))
-
-
-def _take(part: PairQuestion, labels: Labels, attempt: Attempt[Labels], mine: PairLabels) -> list[PairQuestion]:
-    """Takes what can be used of a reply; returns what is to be asked again. A pair alone that failed stays so: with a
-    relation that its roles do not allow, or with none at all."""
-    missing = []
-    for pair, relations in zip(part.pairs, part.labels, strict=True):
-        relation, confidence = labels.get(pair, (None, None))
-        if pair in labels and relation in (None, *relations):
-            if relation:
-                mine.proposals.append(EdgeProposal(*pair, relation, confidence))
-        elif len(part.pairs) > 1:
-            missing.append(pair)
-        elif relation:
-            mine.proposals.append(EdgeProposal(*pair, relation, confidence))
+    stated, edges = artifact["roles"], artifact["edges"]
+    if not isinstance(stated, dict) or not isinstance(edges, list):
+        wrong = "'roles' is no object" if not isinstance(stated, dict) else "'edges' is no list"
+        return Checked(None, (f"malformed: {wrong}",))
+    found = GraphReply({}, {})
+    violations = [f"'{name[:80]}': no criterion that was asked about" for name in stated if name not in subject.by_id]
+    for criterion in subject.criteria:
+        said = _word(stated.get(criterion.id))
+        role = next((role for role in roles_by_sign(criterion) if role == said), None)
+        if role:
+            found.roles[criterion.id] = role
         else:
-            why = attempt.reply.error or "; ".join(attempt.checked.violations)
-            mine.proposals.append(EdgeProposal(*pair, None, dropped="failed", detail=why[:400]))
-    return list(_parts(part, missing, max(1, -(-len(missing) // 2))))
+            why = f"{stated[criterion.id]!r:.40} is no role that it can have" if criterion.id in stated else "no role"
+            violations.append(f"'{criterion.id[:80]}': {why}")
+    roles = {criterion.id: by_sign(criterion) for criterion in subject.criteria} | found.roles
+    for number, edge in enumerate(edges, 1):
+        problem = _taken(edge, subject, roles, found.edges)
+        violations += [f"edge {number}: {problem}"] if problem else []
+    return Checked(found, tuple(violations))
 
 
-def _request(part: PairQuestion, role: str, annotator: Annotator) -> Request:
-    def shown(name: str) -> dict[str, str]:
-        return {"id": name, "role": part.roles[name], "text": wording(part.subject.by_id[name])}
-
-    pairs = zip(count(1), part.pairs, part.labels, strict=False)
-    listed = lines(
-        {"pair": number, "parent": shown(parent), "child": shown(child), "labels": [NONE, *labels]}
-        for number, (parent, child), labels in pairs
-    )
-    prompt = instructions("dependency", annotator.plan.profile, part.subject)
-    question = PROMPTS.fill("dependency_list", {"pairs": listed})
-    return Request(
-        messages=(Message("system", prompt), Message("user", question)),
-        role=role,
-        subject=part.subject.rubric_id,
-        keys=frozenset({"pairs"}),
-        schema=_schema(part.labels) if annotator.structured else None,
-        sampling=annotator.sampling(_TOKENS + _TOKENS_PER_PAIR * len(part.pairs)),
-        data=part,
-        data_digest=annotator.data_digest(part.subject, part.roles),
-    )
+def _taken(edge: object, subject: GraphSubject, roles: Mapping[str, Role], edges: dict[Pair, StatedEdge]) -> str | None:
+    """Puts an edge of a reply with the others; what is wrong with it where it cannot be used."""
+    if not isinstance(edge, dict):
+        return f"{edge!r:.40} is no edge"
+    pair = edge.get("parent"), edge.get("child")
+    for name in pair:
+        if not isinstance(name, str) or name not in subject.by_id:
+            return f"there is no criterion {name!r:.80}"
+    relation = _word(edge.get("relation"))
+    if relation not in _RELATIONS:
+        return f"{edge.get('relation')!r:.40} is no relation"
+    parent, child = cast(Pair, pair)
+    if relation not in allowed(roles, (parent, child)):
+        return f"{roles[parent]} → {roles[child]} allows no {relation}" if parent != child else "from one to itself"
+    if (parent, child) in edges:
+        return f"{parent[:80]} → {child[:80]} is given twice"
+    edges[parent, child] = StatedEdge(cast(Relation, relation), str(edge.get("reason") or "").strip()[:_REASON])
+    return None
 
 
-@cache
-def _schema(labels: tuple[tuple[Relation, ...], ...]) -> dict[str, Any]:
-    """The contract for pairs with these labels; made once, so that its digest is, too."""
-    sure = {"type": "integer", "minimum": 0, "maximum": 100}
-    pairs = [
-        record({"relation": {"type": "string", "enum": [NONE, *question]}, "confidence": sure}) for question in labels
-    ]
-    return record({"pairs": record(dict(zip(_numbers(len(pairs)), pairs, strict=True)))})
+def _word(value: object) -> str | None:
+    return value.strip().lower() if isinstance(value, str) else None
 
 
-@cache
-def _numbers(count: int) -> tuple[str, ...]:
-    return tuple(str(number) for number in range(1, count + 1))
+def _put_together(found: Annotated, subject: GraphSubject, replies: Sequence[GraphReply | None]) -> None:
+    """What two replies agree on. Of two roles the one that licenses more counts, core before applicability before the
+    others; of two relations the weaker. What one reply alone names is a dropped proposal."""
+    usable = [reply for reply in replies if reply]
+    found.failed = len(replies) - len(usable)
+    for criterion in subject.criteria:
+        said = {reply.roles[criterion.id] for reply in usable if criterion.id in reply.roles}
+        if said:
+            found.roles[criterion.id] = min(said, key=("core", "applicability", "additional", "penalty").index)
+    for pair in dict.fromkeys(pair for reply in usable for pair in reply.edges):
+        named = [reply.edges[pair] for reply in usable if pair in reply.edges]
+        weakest = min(named, key=lambda edge: STRENGTH[edge.relation])
+        dropped: Dropped | None = None if len(named) == len(replies) else "one_order"
+        proposal = EdgeProposal(*pair, weakest.relation, dropped=dropped, detail=weakest.reason or None)
+        found.proposals.append(proposal)
 
 
-def _label(entry: Any, relations: Sequence[Relation]) -> tuple[Label | None, list[str]]:
-    """(the label, what is wrong with it)."""
-    if not isinstance(entry, dict):
-        return None, ["no label" if entry is None else f"{entry!r:.40} is no label"]
-    stated = entry.get("relation")
-    sure = entry.get("confidence")
-    problems = list[str]()
-    name = stated.strip().lower() if isinstance(stated, str) else None
-    if name != NONE and name not in _RELATIONS:
-        return None, [f"{stated!r:.40} is no relation"]
-    relation = None if name == NONE else cast(Relation, name)
-    if sure is not None and (isinstance(sure, bool) or not isinstance(sure, int | float) or not 0 <= sure <= 100):
-        problems.append(f"confidence {sure!r:.40} is not between 0 and 100")
-        sure = None
-    if relation not in (None, *relations):
-        problems.append(f"its roles allow no {relation}")
-    return (relation, None if sure is None else sure / 100), problems
+def _schema(subject: GraphSubject) -> dict[str, Any]:
+    """The contract of a rubric."""
+    roles = {c.id: {"type": "string", "enum": list(roles_by_sign(c))} for c in subject.criteria}
+    one = {"type": "string", "enum": list(subject.ids)}
+    relation = {"type": "string", "enum": list(_RELATIONS)}
+    edge = record({"child": one, "parent": one, "relation": relation, "reason": text(_REASON)})
+    most = len(subject.ids) * (len(subject.ids) - 1) // 2
+    return record({"roles": record(roles), "edges": several(edge, 0, most)})

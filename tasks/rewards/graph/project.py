@@ -39,7 +39,7 @@ class EdgeProposal:
     """Null only where it is dropped."""
     confidence: float | None = None
     """In [0, 1]; null, where the annotator does not say, counts as 1."""
-    source: Literal["annotator", "vote", "authored"] = "annotator"
+    source: Literal["annotator", "vote", "authored", "stated"] = "annotator"
     """Who proposes it."""
     dropped: Dropped | None = None
     """Why it is not in the graph; null where it is."""
@@ -207,7 +207,7 @@ def with_votes(proposals: Sequence[EdgeProposal], ballot: Ballot) -> list[EdgePr
         elif outcome.value == NONE:
             found.append(replace(one, dropped="voted_out", detail=outcome.detail))
         else:
-            by = f"annotator: {one.relation or one.detail}" if one.source == "annotator" else f"author: {one.relation}"
+            by = f"{'author' if one.source == 'authored' else one.source}: {one.relation}"
             relation = cast(Relation, outcome.value)
             detail = f"{outcome.detail}; {by}"
             found.append(EdgeProposal(*one.pair, relation, 1.0, "vote", detail=detail))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.reward import Graphs
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.people import Votes
-from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
+from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs, without_graph
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import AskedByWorkers, UnansweredError
 from rubricflow.tasks.core.llm.calls import Watched, telling
@@ -41,15 +40,14 @@ from rubricflow.tasks.rewards.graph.build import (
     edge_rows,
     graph_row,
     node_rows,
+    planned_calls,
     rubric_subjects,
-    tell_plan,
 )
-from rubricflow.tasks.rewards.graph.heuristic import rules_of_thumb
 from rubricflow.tasks.rewards.graph.project import Vote, read_votes
 from rubricflow.tasks.rewards.graph.subject import Authored, GraphSubject, authored
 
 PACK = 50
-"""Rubrics of a pack: of HealthBench's size they take some 500 calls."""
+"""Rubrics of a pack: they take 100 calls."""
 _NO_REPLY = "no_reply: the backend gave no reply"
 
 
@@ -91,9 +89,10 @@ def graph(
 ) -> Graphed:
     """Read or make the graph of every rubric, from its query and criteria alone.
 
-    The query of a rubric with several items is that of the first by id. What a language model takes is said before,
-    and BudgetSpent ends it where the present budget does not suffice. placement: who asks a model that is asked now;
-    the graphs are the same. InputError where an authored graph or a vote names what is not there or
+    The query of a rubric with several items is that of the first by id. Where the study names no language model,
+    rubrics without a graph by a person hold what their criteria state themselves, and that is said. What a model takes
+    is said before, and BudgetSpent ends it where the present budget does not suffice. placement: who asks a model that
+    is asked now; the graphs are the same. InputError where an authored graph or a vote names what is not there or
     breaks a rule; BackendError where the annotator cannot be used. A killed run keeps what arrived: replies are kept as
     they come.
     """
@@ -117,17 +116,23 @@ def graph(
         }
 
     run.once("graph", make)
-    return Graphed(*(run.ref(row, "graph") for row in (RubricGraphs, GraphNodes, GraphEdges, Votes)))
+    graphed = Graphed(*(run.ref(row, "graph") for row in (RubricGraphs, GraphNodes, GraphEdges, Votes)))
+    said = without_graph(run.read(graphed.graphs), run.read(graphed.edges))
+    if said:
+        _say(said)
+    return graphed
 
 
 def _built_here(assignment: GraphAssignment, inputs: _Inputs) -> list[Built]:
     """All graphs, asked for in this process."""
     run, plan, base, *_ = assignment
-    asking = inputs.subjects.keys() != inputs.written.keys()
-    with open_replies(run.warehouse.replies) as replies:
-        model = open_backend(plan, base, replies, credential) if asking and is_generative(plan) else rules_of_thumb()
-        with telling(model, _say) as told:
-            return build(*inputs, Annotator(told, replies, plan, _say) if asking else None)
+    if inputs.subjects.keys() == inputs.written.keys() or not is_generative(plan):
+        return build(*inputs, None)
+    with (
+        open_replies(run.warehouse.replies) as replies,
+        telling(open_backend(plan, base, replies, credential), _say) as told,
+    ):
+        return build(*inputs, Annotator(told, replies, plan, _say))
 
 
 def _say(line: str) -> None:
@@ -139,22 +144,18 @@ def _say(line: str) -> None:
 
 
 def pieces_of(inputs: _Inputs) -> list[Piece]:
-    """The rubrics that no person wrote a graph for, in packs of at most PACK, in their order. Each takes along the
-    votes on its roles, which decide what pairs there are; those on edges change no request."""
+    """The rubrics that no person wrote a graph for, in packs of at most PACK, in their order."""
     names = [name for name in inputs.subjects if name not in inputs.written]
     pieces = []
     for start in range(0, len(names), PACK):
         pack = names[start : start + PACK]
-        votes = [vote for vote in inputs.votes if len(vote.on) == 1 and vote.rubric_id in pack]
-        content = pack, [vote._replace(comment=None) for vote in votes]
-        pieces.append(Piece(f"graph of {pack[0]} to {pack[-1]}", len(pack), content=content))
+        pieces.append(Piece(f"graph of {pack[0]} to {pack[-1]}", len(pack), content=pack))
     return pieces
 
 
 def _built(piece: Piece, subjects: Mapping[str, GraphSubject], annotator: Annotator) -> list[Built]:
-    """The graphs of a piece's rubrics, but for votes on edges."""
-    names, votes = piece.content
-    return build({name: subjects[name] for name in names}, {}, votes, annotator)
+    """The graphs of a piece's rubrics, but for votes, which change no request."""
+    return build({name: subjects[name] for name in piece.content}, {}, [], annotator)
 
 
 def _built_by_workers(assignment: GraphAssignment, inputs: _Inputs, placement: Placement) -> list[Built]:
@@ -175,8 +176,9 @@ def _built_by_workers(assignment: GraphAssignment, inputs: _Inputs, placement: P
             except UnansweredError:
                 lacking.append(piece)
         if len(lacking) > 1:
-            names = chain.from_iterable(piece.content[0] for piece in lacking)
-            tell_plan([inputs.subjects[name] for name in names], replace(annotator, tell=_say))
+            names = chain.from_iterable(piece.content for piece in lacking)
+            asked = [inputs.subjects[name] for name in names]
+            _say(f"{len(asked):,} rubrics, each in two orders: {planned_calls(asked, annotator)}")
     if len(lacking) == 1:
         return _built_here(assignment, inputs)
     errors: Mapping[str, str] = {}

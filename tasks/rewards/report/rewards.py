@@ -20,6 +20,7 @@ from markupsafe import Markup
 from rubricflow.tasks.core.contracts.graph import RELATIONS
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.reward import AGGREGATIONS
+from rubricflow.tasks.core.contracts.tables.rubrics import without_graph
 from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.axis import axis, square
 from rubricflow.tasks.core.display.charts import bar_chart
@@ -66,8 +67,6 @@ QUESTION_LENGTH, TEXT_LENGTH, CRITERION_LENGTH = 320, 800, 320
 """Characters that are shown."""
 BINS = 48
 """Cells along a side of the scatter."""
-HEURISTIC = "heuristic-"
-"""How the name of an annotator begins that is no model."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,6 @@ def page(view: RewardView) -> str:
     """The report: a whole HTML document that needs no other file."""
     figures = by_key(view.diagnostics)
     both = side_by_side(view.rewards)
-    graphs = view.graphs.to_pylist()
     responses, rubrics = (pc.count_distinct(view.rewards[name]).as_py() for name in ("response_id", "rubric_id"))
     judged = f"{say.plural(responses, 'response')} under {say.plural(rubrics, 'rubric')}"
     others = other_table(figures)
@@ -104,7 +102,7 @@ def page(view: RewardView) -> str:
         _rewards(both),
         _pictures(view, both),
         _cases(view),
-        _graphs(graphs),
+        _graphs(view),
         Section("other", "Other numbers", "Inference, ablations and gains", tables=(others,)) if others.rows else None,
         Section("made", "How it was made", "What the rewards rest on", facts=list(_facts(view)), notes=_caveats(view)),
     ]
@@ -380,13 +378,17 @@ def statistics(graphs: list[Row]) -> Table:
     return Table("statistics", "The graphs", ("Mean of a rubric", "here", "published"), rows, (note,))
 
 
-def _graphs(graphs: list[Row]) -> Section:
+def _graphs(view: RewardView) -> Section:
+    graphs = view.graphs.to_pylist()
     empty = sum(row["kept"] == 0 for row in graphs)
     edges = say.plural(sum(row["kept"] for row in graphs), "dependency", "dependencies")
     title = f"{edges} in {say.plural(len(graphs), 'rubric')}"
     title += f"; without any, and rewarded flat: {say.count(empty)}" if empty else ""
     lead = "Made from question and rubric alone, once, before any response was looked at."
-    return Section("graphs", "Graphs: which criterion licenses which?", title, lead, tables=(statistics(graphs),))
+    said = without_graph(view.graphs, view.graph_edges)
+    notes = [f"{said}. What is called false credit here may lack most of it."] if said else []
+    heading = "Graphs: which criterion licenses which?"
+    return Section("graphs", heading, title, lead, tables=(statistics(graphs),), notes=notes)
 
 
 def _facts(view: RewardView) -> Iterator[tuple[str, str]]:
@@ -414,13 +416,6 @@ def _caveats(view: RewardView) -> list[str]:
         caveats.append(
             "Every verdict is yes or no: hard gating then leaks nothing by construction, and GEAR what its retention "
             "factors leave."
-        )
-    heuristic = pc.sum(pc.starts_with(view.graphs["annotator"], HEURISTIC)).as_py()
-    if heuristic:
-        caveats.append(
-            f"Made by a heuristic over the criteria's wording, not by a person or a language model: "
-            f"{say.count(heuristic)} of {say.plural(len(view.graphs), 'graph')}. Dependencies may be missing or wrong, "
-            "and so may what is called false credit."
         )
     if view.settings.edge_retention:
         caveats.append("Some dependencies have a factor of their own in place of that of their kind.")

@@ -80,6 +80,11 @@ class RolloutAnswer(TypedDict):
     shares: Mapping[str, Mapping[str, float | None]]
     """Criterion → its share in [0, 1], `own` by itself and `licensed` after what it depends on; None where it is
     unscored."""
+    graph_by: str | None
+    """Who made the graph that it is rewarded by: 'authored', a model's name, or 'stated' where nobody looked for
+    dependencies and the reward is flat but for those that criteria state themselves; None where that is not known."""
+    dependencies: int
+    """Of that graph."""
     calls: int
     prompt_tokens: int
     completion_tokens: int
@@ -132,6 +137,8 @@ def unscored_answer(item_id: str, reason: str, said: str) -> RolloutAnswer:
         "unscored": {"reason": reason, "said": said},
         "decisions": [],
         "shares": {},
+        "graph_by": None,
+        "dependencies": 0,
         "calls": 0,
         "prompt_tokens": 0,
         "completion_tokens": 0,

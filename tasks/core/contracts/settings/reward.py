@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from rubricflow.tasks.core.contracts.backends import Choice, missing_setting, serves
-from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Positive, Share
+from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Share
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 
 # Where a study's rubric graphs come from.
@@ -20,15 +20,15 @@ class Graphs(Choice):
     file: str | None = None
     """YAML file with authored graphs under `graphs:`, each with its `rubric_id`, `nodes` and `edges`; rubrics that it
     does not name are annotated."""
-    backend: Annotated[str, serves("graph")] = "embedded"
-    """Who annotates the others. embedded: rules of thumb over the criteria's wording and the small sentence encoder,
-    a heuristic; the others: a language model."""
+    backend: Annotated[str, serves("graph")] = "stated"
+    """Who annotates the others. stated: nobody; a graph then holds what its criteria state themselves, where one names
+    another as its condition, and rewards are flat but for that; the others: a language model, which is asked about
+    every rubric twice, in two orders."""
     sampling: Sampling = Sampling(top_p=0.9, top_k=20, max_tokens=2048)
     """How replies are drawn."""
-    profile: Literal["general", "health", "writing", "law"] = "general"
-    """What the annotator is told to look for (appendix A.6)."""
-    pairs_per_call: Positive = 8
-    """Candidate pairs in one call; a call that fails is halved until what fails stands alone."""
+    profile: Literal["general", "health", "writing", "law", "work"] = "general"
+    """What the annotator is told to look for (appendix A.6). work: requirements on something that is made step by step,
+    like software or an experiment."""
     votes: str | None = None
     """Table of human votes on roles and edges (CSV, TSV, JSONL or Parquet), which win over the annotator."""
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from rubricflow.tasks.core.contracts.graph import RELATIONS, ROLES
 from rubricflow.tasks.core.contracts.schema import Natural, References, Row, RubricId, Share
 from rubricflow.tasks.core.contracts.settings.engine import Call
@@ -50,14 +53,15 @@ class JurorBundles(Bundles, table="juror_bundles", key=("rubric_id", "bundle_id"
     """A rubric locked as one juror of a jury, or one step of a cascade, is asked."""
 
 
-Source = Literal["annotator", "fallback", "vote", "authored"]
+Source = Literal["annotator", "fallback", "vote", "authored", "stated"]
 SOURCES: Mapping[str, str] = {
     "annotator": "the annotator",
     "fallback": "the sign of its weight, penalty or core, where the annotator gave no role",
     "vote": "a vote of people",
     "authored": "the rubric's author",
+    "stated": "the criterion itself, which names another one as its condition",
 }
-Dropped = Literal["unknown_criterion", "itself", "roles", "duplicate", "cycle", "voted_out", "failed"]
+Dropped = Literal["unknown_criterion", "itself", "roles", "duplicate", "cycle", "voted_out", "one_order"]
 DROPPED: Mapping[str, str] = {
     "unknown_criterion": "names a criterion that there is not",
     "itself": "a criterion cannot license itself",
@@ -65,7 +69,7 @@ DROPPED: Mapping[str, str] = {
     "duplicate": "proposed twice",
     "cycle": "it would close a circle",
     "voted_out": "people voted against it",
-    "failed": "the annotator gave nothing usable",
+    "one_order": "the annotator named it in one of two orders of the rubric only",
 }
 """Why a proposed edge is not in the graph."""
 
@@ -85,7 +89,7 @@ class RubricGraphs(Row, table="graphs", key=("rubric_id",)):
     content: str
     """The graph's canonical JSON."""
     annotator: str
-    """Who annotated: 'authored', the model asked, or the heuristic's name."""
+    """Who made it: 'authored', the model asked, or 'stated' where nobody was: the criteria's own words alone."""
     profile: str
     """What the annotator was told to look for."""
     criteria: Natural
@@ -99,13 +103,38 @@ class RubricGraphs(Row, table="graphs", key=("rubric_id",)):
     invalid: Natural
     """Proposals that break a rule: unknown criterion, itself, roles, given twice."""
     failed: Natural
-    """Candidate pairs for which the annotator gave nothing usable."""
+    """Of the two orders in which the annotator was asked, those without a usable reply: with one there is no edge."""
     roles_missing: Natural
     """Criteria whose role the annotator did not give: they got penalty or core by their weight."""
     depth: Natural
     """Edges on the longest path."""
     calls: list[Call]
     """The model calls that made it, in order; empty where none was needed."""
+
+
+STATED = "stated"
+"""The annotator of a graph that holds what its criteria state themselves, and what people voted for."""
+
+
+def without_graph(graphs: pa.Table, edges: pa.Table) -> str | None:
+    """A sentence about the rubrics whose dependencies nobody looked for; None where there are none.
+
+    graphs, edges: with the columns of `RubricGraphs` and `GraphEdges`.
+    """
+    voted = edges.filter(pc.equal(edges["source"], "vote"))["rubric_id"].unique()
+    stated = graphs.filter(pc.equal(graphs["annotator"], STATED))
+    stated = stated.filter(pc.invert(pc.is_in(stated["rubric_id"], voted)))
+    return said_of_stated(len(stated), len(graphs), pc.sum(stated["kept"]).as_py() or 0)
+
+
+def said_of_stated(rubrics: int, of: int, edges: int) -> str | None:
+    """The sentence, of so many rubrics and the dependencies that their criteria state; None of none."""
+    if not rubrics:
+        return None
+    stated = f" but for {edges:,} dependencies that criteria state themselves" if edges else ""
+    return (
+        f"{rubrics:,} of {of:,} rubrics have no graph by a person, a language model or votes: rewards are flat{stated}"
+    )
 
 
 class GraphNodes(Row, table="graph_nodes", key=("rubric_id", "criterion_id")):
@@ -143,14 +172,14 @@ class GraphEdges(Row, table="graph_edges", key=("rubric_id", "proposal")):
     child: str
     """The licensed one."""
     relation: Annotated[str | None, RELATIONS]
-    """How strongly; null for a pair that the annotator gave nothing usable for."""
+    """How strongly; null for an edge that votes are tied on and nobody else proposes."""
     confidence: Share | None
     """How sure the annotator is; null where it does not say."""
-    source: Annotated[Literal["annotator", "vote", "authored"], SOURCES]
+    source: Annotated[Literal["annotator", "vote", "authored", "stated"], SOURCES]
     """Who proposed it."""
     kept: bool
     """Whether it is in the graph."""
     dropped: Annotated[str | None, DROPPED]
     """Why it is not; null where kept."""
     detail: str | None
-    """What to know about it: the cycle that it would close, the votes, the violation."""
+    """What to know about it: the annotator's reason, the cycle that it would close, the votes."""

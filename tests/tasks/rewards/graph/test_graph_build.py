@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
 import networkx as nx
 import pytest
 from builders.bundles import bundle
+from graph_scene import annotating
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
-from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.rewards.graph.annotator import RoleQuestion
+from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.rewards.graph.build import Built, build, edge_rows, graph_row, node_rows
 from rubricflow.tasks.rewards.graph.project import Vote
 from rubricflow.tasks.rewards.graph.subject import Authored, subjects
 
+VOTED = ((("c0", "c1"), "none"), (("c1", "c2"), "weak_prerequisite"))
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def annotating(roles: dict[str, str], edges: dict[tuple[str, str], str]) -> Any:
-    """A script that gives these roles, core otherwise, and these relations, none otherwise."""
-
-    def answer(request: Request) -> str:
-        if isinstance(request.data, RoleQuestion):
-            return json.dumps({"roles": {name: roles.get(name, "core") for name in request.data.ids}})
-        labels = [edges.get(pair, "none") for pair in request.data.pairs]
-        pairs = {str(at): {"relation": one, "confidence": 50} for at, one in enumerate(labels, 1)}
-        return json.dumps({"pairs": pairs})
-
-    return answer
 
 
 def built(subject: Any, annotator: Any = None, votes: tuple[Vote, ...] = (), **written: Authored) -> Built:
@@ -73,11 +60,11 @@ def test_roles_pairs_labels_and_projection_make_a_graph(rubric: Any, scripted: A
         "depth": 1,
     }
     assert (row["annotator"], row["profile"], row["graph_id"]) == ("scripted", "general", one.graph.graph_id)
-    assert [call["role"] for call in row["calls"]] == ["role", "dependency"]
+    assert [call["role"] for call in row["calls"]] == ["graph", "graph"]
 
 
 def test_rows_keep_their_contracts(rubric: Any, scripted: Any) -> None:
-    annotator, _ = scripted(annotating({}, {("c0", "c1"): "weak_prerequisite"}), pairs_per_call=1)
+    annotator, _ = scripted(annotating({}, {("c0", "c1"): "weak_prerequisite"}))
     one = built(rubric(1, 1), annotator)
     assert conform(RubricGraphs, [graph_row(one)]).num_rows == 1
     assert conform(GraphNodes, node_rows(one)).column("position").to_pylist() == [0, 1]
@@ -93,30 +80,31 @@ def test_an_annotator_that_says_nothing_leaves_roles_by_sign_and_no_edges(rubric
         ("penalty", "fallback"),
     ]
     row = graph_row(one)
-    assert (row["roles_missing"], row["candidates"], row["failed"], row["proposed"], row["kept"]) == (3, 4, 4, 0, 0)
-    assert {dropped for *_, dropped, _ in told(one)} == {"failed"}
+    assert (row["roles_missing"], row["candidates"], row["failed"], row["proposed"], row["kept"]) == (3, 4, 2, 0, 0)
+    assert told(one) == []
 
 
 def test_a_single_criterion_is_a_graph_without_pairs(rubric: Any, scripted: Any) -> None:
     annotator, backend = scripted(annotating({}, {}))
     one = built(rubric(5), annotator)
-    assert (len(one.graph.nodes), one.graph.edges, backend.calls) == (1, (), 1)
+    assert (len(one.graph.nodes), one.graph.edges, backend.calls) == (1, (), 0)
+    assert graph_row(one)["roles_missing"] == 0
 
 
 def test_a_rubric_that_can_only_cost_has_no_pairs(rubric: Any, scripted: Any) -> None:
     annotator, backend = scripted(annotating(dict.fromkeys(("c0", "c1", "c2"), "penalty"), {}))
     one = built(rubric(-1, -2, -3), annotator)
-    assert (graph_row(one)["candidates"], one.graph.edges, backend.calls) == (0, (), 1)
+    assert (graph_row(one)["candidates"], one.graph.edges, backend.calls) == (0, (), 2)
 
 
 def test_five_hundred_criteria_are_a_graph(rubric: Any, scripted: Any) -> None:
     extras = {f"c{at}": "additional" for at in range(20, 500)}
     found = {("c0", name): "weak_prerequisite" for name in extras} | {("c0", "c1"): "strong_prerequisite"}
-    annotator, backend = scripted(annotating(extras, found), pairs_per_call=1_000)
+    annotator, backend = scripted(annotating(extras, found))
     one = built(rubric(*[1] * 500), annotator)
     assert edges(one) == found
     assert (graph_row(one)["criteria"], graph_row(one)["candidates"]) == (500, 20 * 499)
-    assert backend.calls == 13 + 10
+    assert backend.calls == 2
 
 
 def test_the_nodes_are_the_criteria_that_are_no_sub_points(scripted: Any) -> None:
@@ -134,15 +122,35 @@ def test_the_nodes_are_the_criteria_that_are_no_sub_points(scripted: Any) -> Non
         ("C1", "Whole.", 4.0),
     ]
     assert edges(one) == {("C0", "C1"): "weak_prerequisite"}
-    assert "Question a?" in backend.asked[0].messages[0].content
-    assert "Question b?" not in backend.asked[0].messages[0].content
+    assert "Question a?" in backend.asked[0].messages[1].content
+    assert "Question b?" not in backend.asked[0].messages[1].content
 
 
-def test_votes_on_roles_count_before_pairs_are_made(rubric: Any, scripted: Any) -> None:
-    annotator, backend = scripted(annotating({}, {}))
-    one = built(rubric(1, 1), annotator, (Vote("r", ("c1",), "additional", "ann", WHEN, None),))
-    assert backend.asked[-1].data.pairs == (("c0", "c1"),)
-    assert [(row["role"], row["source"]) for row in node_rows(one)] == [("core", "annotator"), ("additional", "vote")]
+def test_votes_on_roles_rule_out_edges_and_change_no_request(rubric: Any, scripted: Any) -> None:
+    annotator, backend = scripted(
+        annotating({}, {("c0", "c1"): "weak_prerequisite", ("c1", "c2"): "weak_prerequisite"})
+    )
+    plain = built(rubric(1, 1, 1), annotator)
+    one = built(rubric(1, 1, 1), annotator, (Vote("r", ("c1",), "additional", "ann", WHEN, None),))
+    assert [(row["role"], row["source"]) for row in node_rows(one)][1] == ("additional", "vote")
+    assert told(one) == [("c0", "c1", True, None, "annotator"), ("c1", "c2", False, "roles", "annotator")]
+    assert (len(plain.graph.edges), backend.calls) == (2, 2)
+
+
+def test_without_an_annotator_a_graph_holds_what_criteria_state_and_votes(rubric: Any) -> None:
+    subject = rubric("Names the gas.", "If criterion 1 is met, gives its share.", "Says why.")
+    one = built(subject)
+    assert told(one) == [("c0", "c1", True, None, "stated")]
+    row = graph_row(one)
+    assert (row["annotator"], row["profile"], row["calls"], row["roles_missing"], row["failed"]) == (
+        ("stated", "none", [], 0, 0)
+    )
+    assert conform(GraphEdges, edge_rows(one)).num_rows == 1
+    votes = tuple(Vote("r", pair, value, "ann", WHEN, None) for pair, value in VOTED)
+    assert told(built(subject, None, votes)) == [
+        ("c0", "c1", False, "voted_out", "stated"),
+        ("c1", "c2", True, None, "vote"),
+    ]
 
 
 def test_an_edge_that_was_voted_for_breaks_the_annotators_circle(rubric: Any, scripted: Any) -> None:

@@ -1,229 +1,200 @@
-"""Asking for dependencies: batches fail small, and every pair ends as a label or as a failure with its reason."""
+"""A rubric is asked about whole, in two orders: what both replies name is an edge; what cannot be used is mended."""
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import jsonschema
 import pytest
+from graph_scene import annotating, by_sign, edge, said
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.graph import Role
+from rubricflow.tasks.core.contracts.bundle import Criterion
+from rubricflow.tasks.core.contracts.settings.reward import Graphs
+from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.rewards.graph.dependencies import PairQuestion, ask_dependencies
-from rubricflow.tasks.rewards.graph.project import project
-from rubricflow.tasks.rewards.graph.subject import GraphSubject, candidates
+from rubricflow.tasks.rewards.graph.annotator import Annotator
+from rubricflow.tasks.rewards.graph.dependencies import GraphQuestion, ask_graphs, check
+from rubricflow.tasks.rewards.graph.subject import GraphSubject
 
-Pair = tuple[str, str]
-
-
-def label(relation: Any = "none", confidence: Any = 80) -> dict[str, Any]:
-    return {"relation": relation, "confidence": confidence}
-
-
-def said(*labels: Any) -> str:
-    return json.dumps({"pairs": {str(at): one for at, one in enumerate(labels, 1) if one is not None}})
+CORE = {"c0": "core", "c1": "core", "c2": "core"}
+PAIRS = st.sets(
+    st.tuples(st.sampled_from(list(CORE)), st.sampled_from(list(CORE))).filter(lambda pair: pair[0] != pair[1])
+)
 
 
-def all_of(subject: GraphSubject, roles: Mapping[str, Role] | None = None) -> PairQuestion:
-    roles = roles or dict.fromkeys(subject.ids, "core")
-    return PairQuestion(subject, roles, tuple(candidates(roles)))
+def listed(request: Request) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in request.messages[1].content.splitlines() if line.startswith('{"id":"c')]
 
 
-def failing_for(pairs: set[Pair]) -> Callable[[Request], Reply | str]:
-    """Fails, without naming a pair, whenever one of these is asked about."""
-
-    def answer(request: Request) -> Reply | str:
-        if pairs & set(request.data.pairs):
-            return Reply(error="broken: no")
-        return said(*[label() for _ in request.data.pairs])
-
-    return answer
-
-
-def halving(count: int, bad: set[int], size: int) -> list[tuple[int, ...]]:
-    """The batches that are asked about when every one with a bad pair fails as a whole: by recursion, wave by wave."""
-    waves = [[tuple(range(count))[at : at + size] for at in range(0, count, size)]]
-    while waves[-1]:
-        following = []
-        for part in waves[-1]:
-            if bad & set(part) and len(part) > 1:
-                middle = (len(part) + 1) // 2
-                following += [part[:middle], part[middle:]]
-        waves.append(following)
-    return [part for wave in waves for part in wave]
+def test_a_rubric_is_listed_in_two_orders_with_points_and_material(rubric: Any, scripted: Any) -> None:
+    annotator, backend = scripted(annotating({}, {}))
+    ask_graphs([rubric(5, -2.5, question="Is it safe?", context="A leaflet.")], annotator)
+    first, second = backend.asked
+    assert [one["id"] for one in listed(first)] == ["c0", "c1"]
+    assert listed(second) == listed(first)[::-1]
+    assert listed(first)[1] == {"id": "c1", "points": -2.5, "text": "Text 1."}
+    assert first.messages[0] == second.messages[0]
+    assert all(text in first.messages[1].content for text in ("Is it safe?", "A leaflet."))
 
 
-def test_labels_become_proposals_with_their_confidence(rubric: Any, scripted: Any) -> None:
-    annotator, backend = scripted([said(label("weak_prerequisite", 70), label("none", 90))])
-    found = ask_dependencies([all_of(rubric(1, 1))], annotator)["r"]
-    assert [(*one.pair, one.relation, one.confidence, one.dropped) for one in found.proposals] == [
-        ("c0", "c1", "weak_prerequisite", 0.7, None)
+def test_all_rubrics_share_their_instructions_and_each_profile_has_its_own(rubric: Any, scripted: Any) -> None:
+    prompts = set()
+    for profile in ("general", "health", "writing", "law", "work"):
+        annotator, backend = scripted(annotating({}, {}), profile=profile)
+        ask_graphs([rubric(1, 1, name=name, question=name) for name in ("a", "b")], annotator)
+        (one,) = {request.messages[0].content for request in backend.asked}
+        prompts.add(one)
+    assert len(prompts) == 5
+    assert not any("{{" in prompt for prompt in prompts)
+
+
+@given(forwards=PAIRS, backwards=PAIRS)
+def test_an_edge_stays_where_both_orders_name_it(forwards: set[Any], backwards: set[Any]) -> None:
+    one = GraphSubject("r", "Why?", None, tuple(Criterion(id=name, trait="t", text="x") for name in CORE))
+    script = annotating({}, *(dict.fromkeys(pairs, "weak_prerequisite") for pairs in (forwards, backwards)))
+    with ReplyStore(":memory:") as replies:
+        found = ask_graphs([one], Annotator(Scripted(script), replies, Graphs()))["r"]
+    assert {edge.pair for edge in found.proposals if not edge.dropped} == forwards & backwards
+    assert {edge.pair for edge in found.proposals if edge.dropped == "one_order"} == forwards ^ backwards
+    assert len(found.proposals) == len(forwards | backwards)
+
+
+def test_of_two_relations_the_weaker_stays_with_its_reason(rubric: Any, scripted: Any) -> None:
+    replies = [
+        said(CORE, edge("c0", "c1", "strong_prerequisite", "Nothing is left.")),
+        said(CORE, edge("c0", "c1", "weak_prerequisite", "Part is left.")),
     ]
-    assert [(call["role"], call["violations"]) for call in found.calls] == [("dependency", [])]
-    assert backend.calls == 1
-
-
-def test_a_batch_shows_pairs_with_ids_roles_texts_and_the_labels_allowed(rubric: Any, scripted: Any) -> None:
-    annotator, backend = scripted(failing_for(set()))
-    roles: dict[str, Role] = {"c0": "core", "c1": "additional", "c2": "applicability"}
-    ask_dependencies([all_of(rubric("A.", "B.", "C.", question="Q?"), roles)], annotator)
-    (request,) = backend.asked
-    assert "Q?" in request.messages[0].content
-    shown = [json.loads(line) for line in request.messages[1].content.splitlines() if line.startswith('{"pair":')]
-    assert shown == [
-        {
-            "pair": 1,
-            "parent": {"id": "c0", "role": "core", "text": "A."},
-            "child": {"id": "c1", "role": "additional", "text": "B."},
-            "labels": ["none", "weak_prerequisite", "strong_prerequisite"],
-        },
-        {
-            "pair": 2,
-            "parent": {"id": "c2", "role": "applicability", "text": "C."},
-            "child": {"id": "c1", "role": "additional", "text": "B."},
-            "labels": ["none", "activation"],
-        },
-    ]
-
-
-def test_the_instructions_are_the_same_for_all_batches_of_a_rubric(rubric: Any, scripted: Any) -> None:
-    annotator, backend = scripted(failing_for(set()), pairs_per_call=2)
-    ask_dependencies([all_of(rubric(1, 1, 1))], annotator)
-    assert len({request.messages[0].content for request in backend.asked}) == 1
-    assert [len(request.data.pairs) for request in backend.asked] == [2, 2, 2]
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 8, 100])
-@pytest.mark.parametrize("bad", [set(), {0}, {11}, {3, 4}, set(range(12))])
-def test_a_failing_batch_is_halved_until_what_fails_stands_alone(
-    bad: set[int], size: int, rubric: Any, scripted: Any
-) -> None:
-    wanted = all_of(rubric(1, 1, 1, 1))
-    pairs = list(itertools.permutations(wanted.subject.ids, 2))
-    annotator, backend = scripted(failing_for({pairs[at] for at in bad}), pairs_per_call=size)
-    found = ask_dependencies([wanted], annotator)["r"]
-    expected = halving(12, bad, size)
-    assert [tuple(map(pairs.index, request.data.pairs)) for request in backend.asked] == expected
-    assert {one.pair for one in found.proposals} == {pairs[at] for at in bad}
-    assert {(one.dropped, one.relation, one.detail) for one in found.proposals} <= {("failed", None, "broken: no")}
-    assert len(found.calls) == len(expected)
-
-
-def test_what_a_partly_valid_reply_labels_stays_and_the_rest_is_asked_again_in_halves(
-    rubric: Any, scripted: Any
-) -> None:
-    first = said(label("weak_prerequisite"), None, label("nonsense"), label(), "no label", label("strong_prerequisite"))
-    annotator, backend = scripted([first, said(label("strong_prerequisite"), label()), said(label())])
-    found = ask_dependencies([all_of(rubric(1, 1, 1))], annotator)["r"]
-    pairs = [request.data.pairs for request in backend.asked]
-    assert pairs[1:] == [(("c0", "c2"), ("c1", "c0")), (("c2", "c0"),)]
-    assert {one.pair: one.relation for one in found.proposals} == {
-        ("c0", "c1"): "weak_prerequisite",
-        ("c2", "c1"): "strong_prerequisite",
-        ("c0", "c2"): "strong_prerequisite",
-    }
-    assert [call["role"] for call in found.calls] == ["dependency", "contract_repair", "contract_repair"]
-    assert found.calls[0]["violations"] == [
-        "pair 2: no label",
-        "pair 3: 'nonsense' is no relation",
-        "pair 5: 'no label' is no label",
-    ]
+    annotator, _ = scripted(replies)
+    (one,) = ask_graphs([rubric(1, 1, 1)], annotator)["r"].proposals
+    assert (one.relation, one.detail, one.dropped) == ("weak_prerequisite", "Part is left.", None)
 
 
 @pytest.mark.parametrize(
-    ("reply", "detail"),
+    ("first", "second", "role"),
+    [("core", "additional", "core"), ("additional", "applicability", "applicability"), ("additional",) * 3],
+)
+def test_of_two_roles_the_one_that_licenses_more_counts(
+    first: str, second: str, role: str, rubric: Any, scripted: Any
+) -> None:
+    annotator, _ = scripted([said({"c0": first, "c1": "core"}), said({"c0": second, "c1": "core"})])
+    assert ask_graphs([rubric(1, 1)], annotator)["r"].roles["c0"] == role
+
+
+@pytest.mark.parametrize(
+    ("reply", "violation"),
     [
-        ("Sorry.", "unreadable:no_object"),
-        ("{}", "unreadable:missing_keys"),
-        ('{"pairs": []}', "malformed: 'pairs' is no object"),
-        (said(), "pair 1: no label"),
-        (said(label("trigger")), "pair 1: 'trigger' is no relation"),
-        (said({"confidence": 3}), "pair 1: None is no relation"),
-        (Reply(error="timeout: after 120 s"), "timeout: after 120 s"),
+        ("I cannot do that.", "unreadable:no_object"),
+        ('{"roles": {"c0": "core"}}', "unreadable:missing_keys"),
+        ('{"roles": ["core"], "edges": []}', "malformed: 'roles' is no object"),
+        ('{"roles": {}, "edges": {}}', "malformed: 'edges' is no list"),
+        (said({"c0": "core", "c1": "foundation"}), "'c1': 'foundation' is no role that it can have"),
+        (said({"c0": "core"}), "'c1': no role"),
+        (said({"c0": "core", "c1": "penalty"}), "'c1': 'penalty' is no role that it can have"),
+        (said({**CORE, "c9": "core"}), "'c9': no criterion that was asked about"),
+        (said(CORE, "c0"), "edge 1: 'c0' is no edge"),
+        (said(CORE, edge("c0", "c7")), "edge 1: there is no criterion 'c7'"),
+        (said(CORE, edge(["c0"], "c1")), "edge 1: there is no criterion ['c0']"),
+        (said(CORE, edge("c0", "c0")), "edge 1: from one to itself"),
+        (said(CORE, edge("c0", "c1", "trigger")), "edge 1: 'trigger' is no relation"),
+        (said(CORE, edge("c0", "c1", "activation")), "edge 1: core → core allows no activation"),
+        (said(CORE, edge("c0", "c1"), edge("c0", "c1")), "edge 2: c0 → c1 is given twice"),
     ],
 )
-def test_a_pair_alone_that_gets_no_label_has_failed_with_the_reason(
-    reply: Any, detail: str, rubric: Any, scripted: Any
+def test_what_cannot_be_used_is_named_and_asked_for_again(
+    reply: str, violation: str, rubric: Any, scripted: Any
 ) -> None:
-    annotator, backend = scripted([reply, said(label())], pairs_per_call=1)
-    found = ask_dependencies([all_of(rubric(1, 1))], annotator)["r"]
-    (failed,) = found.proposals
-    assert (failed.pair, failed.dropped, failed.detail) == (("c0", "c1"), "failed", detail)
-    assert backend.calls == 2
+    good = said({name: CORE[name] for name in ("c0", "c1")}, edge("c0", "c1"))
+    subject = rubric(1, 1, 1) if "c2" in reply else rubric(1, 1)
+    if "c2" in reply:
+        good = said(CORE, edge("c0", "c1"))
+    annotator, backend = scripted([reply, good, good])
+    found = ask_graphs([subject], annotator)["r"]
+    assert violation in found.calls[0]["violations"]
+    assert [edge.pair for edge in found.proposals if not edge.dropped] == [("c0", "c1")]
+    assert [call["role"] for call in found.calls] == ["graph", "contract_repair", "graph"]
+    assert violation in backend.asked[2].messages[-1].content
 
 
-def test_a_relation_that_the_roles_do_not_allow_is_asked_again_and_then_dropped_as_that(
-    rubric: Any, scripted: Any
-) -> None:
-    annotator, backend = scripted([said(label("activation", 60), label()), said(label("activation", 50))])
-    wanted = all_of(rubric(1, 1))
-    found = ask_dependencies([wanted], annotator)["r"]
-    assert backend.asked[1].data.pairs == (("c0", "c1"),)
-    assert found.calls[0]["violations"] == ["pair 1: its roles allow no activation"]
-    (one,) = project(wanted.roles, found.proposals)
-    assert (one.relation, one.confidence, one.dropped) == ("activation", 0.5, "roles")
+def test_what_of_a_reply_can_be_used_counts_where_no_mending_helps(rubric: Any, scripted: Any) -> None:
+    half = said({"c0": "core"}, edge("c0", "c1"), edge("c0", "c9"))
+    annotator, backend = scripted(lambda request: half)
+    found = ask_graphs([rubric(1, 1)], annotator)["r"]
+    assert backend.calls == 4, "the same reply ends the mending, in each order"
+    assert found.roles == {"c0": "core"}
+    assert [edge.pair for edge in found.proposals] == [("c0", "c1")]
 
 
-@pytest.mark.parametrize("confidence", [-1, 101, "high", True, [1]])
-def test_a_confidence_off_its_range_is_left_out_and_noted(confidence: Any, rubric: Any, scripted: Any) -> None:
-    annotator, backend = scripted([said(label("weak_prerequisite", confidence), label())])
-    found = ask_dependencies([all_of(rubric(1, 1))], annotator)["r"]
-    assert [(one.relation, one.confidence) for one in found.proposals] == [("weak_prerequisite", None)]
-    assert found.calls[0]["violations"] == [f"pair 1: confidence {confidence!r} is not between 0 and 100"]
-    assert backend.calls == 1
+@pytest.mark.parametrize("broken", [Reply(error="timeout: after 120 s"), "Sorry."])
+def test_an_order_without_a_reply_leaves_no_edge(broken: Any, rubric: Any, scripted: Any) -> None:
+    def answer(request: Request) -> Any:
+        return said(CORE, edge("c0", "c1")) if not request.data.is_backwards else broken
+
+    annotator, _ = scripted(answer)
+    found = ask_graphs([rubric(1, 1, 1)], annotator)["r"]
+    assert found.failed == 1
+    assert [(edge.pair, edge.dropped) for edge in found.proposals] == [(("c0", "c1"), "one_order")]
 
 
-def test_a_number_that_no_pair_has_is_noted_and_costs_no_call(rubric: Any, scripted: Any) -> None:
-    annotator, backend = scripted([said(label(), label(), label("weak_prerequisite"))])
-    found = ask_dependencies([all_of(rubric(1, 1))], annotator)["r"]
-    assert (found.proposals, backend.calls) == ([], 1)
-    assert found.calls[0]["violations"] == ["pair 3: not asked about"]
-
-
-def test_all_rubrics_go_out_as_one_wave_and_again_what_failed_of_them(rubric: Any, scripted: Any) -> None:
-    def answer(request: Request) -> Reply | str:
-        return failing_for({("c0", "c1")})(request)
-
-    annotator, backend = scripted(answer)
-    wanted = [all_of(rubric(f"A {name}.", "B.", name=name)) for name in ("x", "y", "z")]
-    found = ask_dependencies(wanted, annotator)
-    assert [request.subject for request in backend.asked] == ["x", "y", "z", "x", "x", "y", "y", "z", "z"]
-    assert {name: len(one.proposals) for name, one in found.items()} == {"x": 1, "y": 1, "z": 1}
-
-
-def test_a_rubric_without_candidates_needs_no_call(rubric: Any, scripted: Any) -> None:
+def test_a_rubric_of_one_criterion_is_not_asked_about(rubric: Any, scripted: Any) -> None:
     annotator, backend = scripted([])
-    subject = rubric(-1, -2)
-    found = ask_dependencies(
-        [all_of(subject, {"c0": "penalty", "c1": "penalty"}), all_of(rubric(1, name="one"))], annotator
-    )
-    assert {name: (one.proposals, one.calls) for name, one in found.items()} == {"r": ([], []), "one": ([], [])}
-    assert backend.calls == 0
+    found = ask_graphs([rubric(1)], annotator)["r"]
+    assert (found.roles, found.proposals, found.failed, backend.calls) == ({}, [], 0, 0)
 
 
-def test_what_was_answered_once_is_not_asked_again(rubric: Any, scripted: Any) -> None:
-    wanted = all_of(rubric(1, 1, 1))
-    annotator, backend = scripted(failing_for(set()), pairs_per_call=2)
-    first = ask_dependencies([wanted], annotator)
-    assert ask_dependencies([wanted], annotator) == first
-    assert backend.calls == 3
+def test_rubrics_go_out_together_and_are_not_asked_about_again(rubric: Any, scripted: Any) -> None:
+    annotator, backend = scripted(annotating({}, {("c0", "c1"): "strong_prerequisite"}))
+    wanted = [rubric(f"A {name}.", "B.", name=name) for name in ("x", "y", "z")]
+    first = ask_graphs(wanted, annotator)
+    assert [request.subject for request in backend.asked] == ["x", "x", "y", "y", "z", "z"]
+    assert ask_graphs(wanted, annotator) == first
+    assert backend.calls == 6
 
 
-def test_the_schema_admits_what_the_roles_allow_and_nothing_else(rubric: Any, scripted: Any) -> None:
-    annotator, backend = scripted(failing_for(set()))
-    roles: dict[str, Role] = {"c0": "core", "c1": "penalty", "c2": "applicability"}
-    ask_dependencies([all_of(rubric(1, -1, 1), roles)], annotator)
+def test_the_schema_admits_what_is_meant_and_nothing_else(rubric: Any, scripted: Any) -> None:
+    annotator, backend = scripted(lambda request: said(by_sign(request)))
+    ask_graphs([rubric(1, -1, 1)], annotator)
     contract = backend.asked[0].schema
     jsonschema.Draft202012Validator.check_schema(contract)
-    jsonschema.validate(json.loads(said(label("strong_prerequisite"), label("activation"))), contract)
+    roles = {"c0": "core", "c1": "penalty", "c2": "applicability"}
+    jsonschema.validate(json.loads(said(roles, edge("c0", "c1"), edge("c2", "c1", "activation"))), contract)
     for wrong in (
-        said(label("activation"), label()),
-        said(label()),
-        said(label(), label(), label()),
-        said(label(), {}),
+        said(roles | {"c1": "core"}),
+        said({"c0": "core"}),
+        said(roles, edge("c0", "c9")),
+        said(roles, edge("c0", "c1", "none")),
+        said(roles, edge("c0", "c1", reason="")),
+        said(roles, *[edge("c0", "c1")] * 4),
     ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(json.loads(wrong), contract)
+
+
+@given(
+    weight=st.floats(-10, 10, allow_nan=False),
+    role=st.sampled_from(["core", "additional", "penalty", "applicability"]),
+)
+def test_no_role_goes_against_the_sign_of_the_points(weight: float, role: str) -> None:
+    criterion = Criterion(id="c0", trait="t", text="Text.", weight=weight)
+    question = GraphQuestion(GraphSubject("r", "Why?", None, (criterion,)), False)
+    request = Request(messages=(), role="graph", subject="r", keys=frozenset({"roles", "edges"}), data=question)
+    checked = check(request, Reply(text=said({"c0": role})))
+    allowed = role == "applicability" or (role == "penalty") == (weight < 0)
+    assert checked.value is not None
+    assert checked.value.roles == ({"c0": role} if allowed else {})
+    assert bool(checked.violations) == (not allowed)
+
+
+def test_a_model_that_is_not_held_to_a_schema_gets_none(rubric: Any, scripted: Any) -> None:
+    annotator, backend = scripted(annotating({}, {}), backend="openai", engine={"model": "m", "structured": False})
+    ask_graphs([rubric(1, 1)], annotator)
+    assert backend.asked[0].schema is None
+
+
+def test_a_long_rubric_leaves_room_for_its_reply(rubric: Any, scripted: Any) -> None:
+    annotator, backend = scripted(annotating({}, {}), sampling={"max_tokens": 16})
+    ask_graphs([rubric(*[1] * 40)], annotator)
+    assert backend.asked[0].sampling.max_tokens >= 40 * (20 + 2 * 60)

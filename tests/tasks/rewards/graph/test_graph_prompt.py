@@ -7,10 +7,11 @@ import re
 from typing import Any
 
 import pytest
+from graph_scene import edge, said
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
-from rubricflow.tasks.rewards.graph.annotator import ask_roles, fenced, instructions, lines
-from rubricflow.tasks.rewards.graph.dependencies import PairQuestion, ask_dependencies
+from rubricflow.tasks.rewards.graph.annotator import fenced, lines, query
+from rubricflow.tasks.rewards.graph.dependencies import ask_graphs
 from rubricflow.tasks.rewards.graph.subject import GraphSubject
 
 FENCE = re.compile(r"^=====(\w+) ([0-9a-f]{16})=====$")
@@ -43,7 +44,7 @@ def bodies(prompt: str) -> dict[str, str]:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_criterion_stays_on_its_own_line(text: str, rubric: Any, scripted: Any) -> None:
     annotator, backend = scripted(lambda request: "nothing")
-    ask_roles([rubric(text, "Harmless.")], annotator)
+    ask_graphs([rubric(text, "Harmless.")], annotator)
     listed = [json.loads(line) for line in bodies(backend.asked[0].messages[1].content)["LIST"].split("\n")]
     assert [one["id"] for one in listed] == ["c0", "c1"]
     assert listed[0]["text"] == text or len(text) > 1_500
@@ -52,7 +53,7 @@ def test_a_criterion_stays_on_its_own_line(text: str, rubric: Any, scripted: Any
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_query_stays_in_its_fence(text: str, rubric: Any) -> None:
-    prompt = instructions("dependency", "general", rubric(1, question=text, context=text))
+    prompt = query(rubric(1, question=text, context=text))
     inside = bodies(prompt)["QUERY"]
     assert text in inside or len(text) > 5_000
     assert prompt.count("=====QUERY ") == 1
@@ -60,21 +61,22 @@ def test_a_query_stays_in_its_fence(text: str, rubric: Any) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_texts_and_ids_cost_nothing_but_their_own_labels(text: str, rubric: Any, scripted: Any) -> None:
-    annotator, backend = scripted(lambda request: text)
+def test_a_hostile_reason_is_cut_and_a_hostile_reply_makes_no_edge(text: str, rubric: Any, scripted: Any) -> None:
+    annotator, _ = scripted(lambda request: text)
     subject = rubric(text, "Harmless.")
-    found = ask_dependencies([PairQuestion(subject, {"c0": "core", "c1": "core"}, (("c0", "c1"),))], annotator)["r"]
-    assert [one.dropped for one in found.proposals] == ["failed"]
-    assert len(found.proposals[0].detail or "") <= 400
-    assert backend.calls == 1
+    assert ask_graphs([subject], annotator)["r"].proposals == []
+    annotator, _ = scripted(lambda request: said({"c0": "core", "c1": "core"}, edge("c0", "c1", reason=text)))
+    (one,) = ask_graphs([rubric(text, "Harmless.", question="How?")], annotator)["r"].proposals
+    assert one.detail == text.strip()[:300]
 
 
 @pytest.mark.parametrize("name", [*HOSTILE[:8], "", "roles", "c0→c1"])
 def test_a_hostile_id_is_asked_about_and_answered_like_any_other(name: str, scripted: Any) -> None:
     criteria = tuple(Criterion(id=one, trait="t", text="Text.") for one in (name, "other"))
-    annotator, backend = scripted([json.dumps({"roles": {name: "core", "other": "additional"}})])
-    found = ask_roles([GraphSubject("r", "Why?", None, criteria)], annotator)["r"]
+    annotator, backend = scripted(lambda request: said({name: "core", "other": "additional"}, edge(name, "other")))
+    found = ask_graphs([GraphSubject("r", "Why?", None, criteria)], annotator)["r"]
     assert found.roles == {name: "core", "other": "additional"}
+    assert [one.pair for one in found.proposals] == [(name, "other")]
     listed = bodies(backend.asked[0].messages[1].content)["LIST"].split("\n")
     assert [json.loads(line)["id"] for line in listed] == [name, "other"]
 
@@ -88,7 +90,7 @@ def test_the_code_of_a_fence_depends_on_all_that_is_inside() -> None:
 
 def test_what_is_too_long_keeps_its_beginning_and_its_end(rubric: Any) -> None:
     text = "A" * 9_000 + "B" * 9_000
-    inside = bodies(instructions("role", "law", rubric(1, question=text)))["QUERY"]
+    inside = bodies(query(rubric(1, question=text)))["QUERY"]
     assert "A" * 4_000 + "\n[… 13000 characters left out …]\n" + "B" * 1_000 in inside
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from builders import studies
 from builders.bundles import bundle, criterion
 from builders.rows import item, locked
+from graph_scene import annotating
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
@@ -20,7 +20,6 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.request import Request
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.rewards.graph import task as door
-from rubricflow.tasks.rewards.graph.annotator import RoleQuestion
 from rubricflow.tasks.rewards.graph.task import Graphed, graph
 
 AUTHORED = """
@@ -58,10 +57,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, fault_after: int = 10**9) -> Scrip
     def answer(request: Request) -> Any:
         if backend.calls > fault_after:
             return KeyboardInterrupt()
-        if isinstance(request.data, RoleQuestion):
-            return json.dumps({"roles": dict.fromkeys(request.data.ids, "core")})
-        labels = ("weak_prerequisite" if pair == ("c0", "c1") else "none" for pair in request.data.pairs)
-        return json.dumps({"pairs": {str(at): {"relation": one, "confidence": 70} for at, one in enumerate(labels, 1)}})
+        return annotating({}, {("c0", "c1"): "weak_prerequisite"})(request)
 
     backend = Scripted(answer, batch_size=1)
     monkeypatch.setattr(door, "open_backend", lambda *given: backend)
@@ -134,11 +130,18 @@ def test_what_is_made_stays_and_replays(run: Run, tmp_path: Path, monkeypatch: p
     assert replayed.edges.digest == first.edges.digest
 
 
-def test_the_heuristic_is_named_as_one(run: Run, tmp_path: Path) -> None:
-    refs = graphed(run, study(), tmp_path)
-    rows = run.read(refs.graphs).to_pylist()
-    assert {row["annotator"] for row in rows} == {"heuristic-minilm-l6-2"}
-    assert {row["failed"] + row["invalid"] + row["roles_missing"] for row in rows} == {0}
+def test_without_a_graph_by_anybody_that_is_said_each_time(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "votes.csv").write_text(VOTES)
+    for number in range(2):
+        assert {row["annotator"] for row in run.read(graphed(run, study(), tmp_path).graphs).to_pylist()} == {"stated"}
+        assert "2 of 2 rubrics" in capsys.readouterr().out, number
+    again = Warehouse.open(tmp_path / "warehouse").run("voted")
+    again.commit("ingest", "all", {Items: run.read(run.ref(Items, "ingest"))})
+    again.commit("lock", "all", {Bundles: run.read(run.ref(Bundles, "lock"))})
+    graphed(again, study(votes="votes.csv"), tmp_path)
+    assert "1 of 2 rubrics" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

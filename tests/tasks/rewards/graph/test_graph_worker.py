@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from builders import studies
 from builders.bundles import bundle
 from builders.crew import CrewHere
 from builders.rows import item, locked
+from graph_scene import by_sign, edge, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,10 +32,11 @@ from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.rewards.graph import task as door
+from rubricflow.tasks.rewards.graph.subject import candidates
 from rubricflow.tasks.rewards.graph.task import Graphed, graph
 
 DASK = Placement(engine="dask")
-MODEL = {"backend": "openai", "engine": {"model": "m"}, "pairs_per_call": 3}
+MODEL = {"backend": "openai", "engine": {"model": "m"}}
 VOTES = "subject_kind,rubric_id,criterion_id,value,rater_id,voted_at\n"
 TOKENS = 60
 """Of a call."""
@@ -62,15 +63,7 @@ def run_of(folder: Path, weights: list[list[int]], questions: int = 10**9) -> Ru
 
 def right(request: Request) -> Reply:
     """Every criterion has the role of its sign, and every other pair depends."""
-    if "roles" in request.keys:
-        roles = {c.id: "penalty" if c.weight < 0 else "core" for c in request.data.criteria}
-        text = json.dumps({"roles": roles})
-    else:
-        labels = {
-            str(number): {"relation": allowed[0] if number % 2 else "none", "confidence": 80}
-            for number, allowed in enumerate(request.data.labels, 1)
-        }
-        text = json.dumps({"pairs": labels})
+    text = said(by_sign(request), *(edge(*pair) for pair in candidates(by_sign(request))[::2]))
     return Reply(text=text, prompt_tokens=TOKENS - 10, completion_tokens=10)
 
 
@@ -78,7 +71,7 @@ def faulty(request: Request) -> Reply | str | None:
     """Some requests fail, are left out or are answered with nonsense: always the same ones."""
     drawn = zlib.crc32("".join(message.content for message in request.messages).encode()) % 12
     if drawn < 3:
-        return (Reply(error="down: no"), '{"roles": {"c0": "core"}, "pairs": {}}', None)[drawn]
+        return (Reply(error="down: no"), '{"roles": {"c0": "core"}, "edges": []}', None)[drawn]
     return right(request)
 
 
@@ -220,7 +213,7 @@ def test_a_worker_opens_its_model_once_with_its_share_of_the_limits(tmp_path: Pa
         graphed(run_of(tmp_path, WEIGHTS), study(), DASK)
     assert [(share.workers, share.ledger is not None) for share in shares] == [(4, True)] * 2
     (crew,) = crews
-    assert len(crew.sizes) == 6
+    assert len(crew.sizes) == 5, "the rubric of one criterion needs no reply"
     assert max(crew.sizes) < 5_000, "what a piece takes along"
 
 
@@ -236,8 +229,8 @@ def test_where_every_reply_is_there_no_worker_is_needed_and_no_model(tmp_path: P
     assert not opened
 
 
-@pytest.mark.parametrize(("plan", "pack"), [(MODEL, 6), ({"backend": "embedded"}, 2)])
-def test_a_single_pack_and_rules_of_thumb_need_no_workers(plan: dict[str, Any], pack: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("plan", "pack"), [(MODEL, 6), ({"backend": "stated"}, 2)])
+def test_a_single_pack_and_what_criteria_state_need_no_workers(plan: dict[str, Any], pack: int, tmp_path: Path) -> None:
     with shared(pack=pack):
         assert graphed(run_of(tmp_path, WEIGHTS), studies.study(graph=plan), DASK).graphs.rows == 6
 

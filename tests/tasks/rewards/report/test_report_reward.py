@@ -75,10 +75,10 @@ def test_it_says_what_yes_and_no_verdicts_imply(own: float, said: bool) -> None:
     assert ("Every verdict is yes or no" in html) == said
 
 
-@pytest.mark.parametrize(("annotator", "said"), [("heuristic-x-1", True), ("authored", False)])
-def test_it_says_that_a_heuristic_made_the_graphs(annotator: str, said: bool) -> None:
+@pytest.mark.parametrize(("annotator", "said"), [("stated", True), ("authored", False), ("model", False)])
+def test_it_says_of_which_rubrics_nobody_looked_for_dependencies(annotator: str, said: bool) -> None:
     view = made(graphs=conform(RubricGraphs, [graph_row("a", 2, annotator=annotator), graph_row("b", 2)]))
-    assert ("by a heuristic over the criteria" in page(view)) == said
+    assert ("1 of 2 rubrics" in page(view)) == said
 
 
 def test_the_worst_cases_are_those_that_flat_pays_most_for_one_of_each_pair_and_response() -> None:
