@@ -49,8 +49,9 @@ class GroupBatch(NamedTuple):
 class GroupReward(RubricReward):
     """The reward of a rollout beside the others of its group, from 0 to 1, as TRL and verl's batches call it: by
     'score', of pairs the share of the others that it is expected to beat, and of groups its score; by 'rank' the share
-    of the others that it stands above, ties by half. One alone, and one that no verdict joins with most of the others,
-    has none."""
+    of the others that it stands above, ties by half. A rollout without words loses to every one that has some, without
+    asking: it has the lowest score, and one with words beside such alone has 1. One alone, and one that no verdict
+    joins with most of the others, has none."""
 
     def __init__(
         self,
@@ -129,18 +130,29 @@ class GroupReward(RubricReward):
 def group_rewards(gradings: Sequence[Grading], by: By) -> list[float | None]:
     """The reward of each of a batch's gradings, see `GroupReward`."""
     groups: dict[str, list[int]] = defaultdict(list)
-    rewards: list[float | None] = [None] * len(gradings)
     for place, grading in enumerate(gradings):
-        score, (low, high, _) = grading.scored.score, grading.case.bundle.scale.bounds
-        if score is not None:
-            groups[grading.case.item_id].append(place)
-            rewards[place] = (score - low) / (high - low)
-    for places in groups.values():
-        if len(places) < 2:
-            rewards[places[0]] = None
-        elif by == "rank":
+        groups[grading.case.item_id].append(place)
+    rewards: list[float | None] = [None] * len(gradings)
+    for members in groups.values():
+        wordless = [place for place in members if "short_answer_gate" in gradings[place].signals]
+        worded = [place for place in members if place not in wordless]
+        for place in members:
+            score, (low, high, _) = gradings[place].scored.score, gradings[place].case.bundle.scale.bounds
+            rewards[place] = None if score is None else (score - low) / (high - low)
+        compared = [place for place in worded if rewards[place] is not None]
+        if wordless and len(worded) == 1 and gradings[worded[0]].reason == "not_compared":
+            compared = worded
+            rewards[worded[0]] = 1.0  # nobody is asked: it stands above all the others
+        elif len(compared) == 1 or (len(wordless) == 1 and not compared):
+            rewards[(compared or wordless)[0]] = None
+        elif PROTOCOLS[gradings[members[0]].case.bundle.protocol.name].compares == "pairs":
+            for place in compared:
+                beaten = (rewards[place] or 0.0) * (len(compared) - 1) + len(wordless)
+                rewards[place] = beaten / (len(compared) + len(wordless) - 1)
+        if by == "rank":
+            places = [place for place in members if rewards[place] is not None]
             # Scores that mean the same may differ in their last digits.
             ranks = rankdata([round(rewards[place] or 0.0, 9) for place in places])
             for place, rank in zip(places, ranks.tolist(), strict=True):
-                rewards[place] = (rank - 1) / (len(places) - 1)
+                rewards[place] = (rank - 1) / max(1, len(places) - 1)
     return rewards

@@ -80,5 +80,6 @@ def stages(job: Plan) -> list[TableRef]:
         bundles=locked.bundles,
         graphs=graphed.graphs,
         judgments=judged.judgments if judged else data.judgments,
+        marks=data.judgments,
     )
     return [*references((data, locked, graphed, judged, by_jurors, paid))]

@@ -203,6 +203,40 @@ def test_ranks_are_even_whatever_the_strengths(rewarding: Callable[..., GroupRew
         assert reward.verl_scores(["d"] * 2, worth(4, 2), [None] * 2, data, unscored=0.0) == [1, 0]
 
 
+def expected(group: list[int | None], by: str) -> list[float | None]:
+    """The share of the others that each stands above, ties by half, by plain pairs; None is a rollout without words."""
+    order = [-1 if one is None else one for one in group]
+    above = [sum((a > b) + (a == b) / 2 for b in order) - 0.5 for a in order]
+    shares: list[float | None] = [share / max(1, len(group) - 1) for share in above]
+    return [None] * len(group) if len(group) < 2 else shares
+
+
+@pytest.mark.parametrize("protocol", ["pairwise", "groupwise"])
+@pytest.mark.parametrize(
+    "group", [[7, None, None, None], [None, None], [None], [None, 7], [5, 1, None], [9, 2, 5, None]]
+)
+def test_rollouts_without_words_lose_and_one_with_words_beside_them_wins_unasked(
+    rewarding: Callable[..., GroupReward], group: list[int | None], protocol: str
+) -> None:
+    texts = ["" if one is None else f"It is worth {one}." for one in group]
+    with closing(loopback.Server(larger)) as server:
+        with rewarding(server, "rank", protocol) as reward:
+            assert reward(None, texts, item_id=["q0"] * len(group)) == pytest.approx(expected(group, "rank"))
+            with_words = sum(one is not None for one in group)
+            assert bool(server.calls) == (with_words > 1)
+        with rewarding(server, "score", protocol) as reward:
+            scores = reward(None, texts, item_id=["q0"] * len(group))
+    if len(group) == 1:
+        assert scores == [None]
+        return
+    assert [score for score, one in zip(scores, group, strict=True) if one is None] == [0.0] * (len(group) - with_words)
+    if with_words == 1:
+        assert max(scores) == 1.0
+    assert sorted(range(len(group)), key=scores.__getitem__) == sorted(
+        range(len(group)), key=lambda place: -1 if group[place] is None else group[place] or 0
+    )
+
+
 def test_one_alone_has_no_reward_and_a_judge_that_is_down_ends_the_training(
     rewarding: Callable[..., GroupReward],
 ) -> None:

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.graph import RELATIONS
 from rubricflow.tasks.core.contracts.settings.reward import Reward
-from rubricflow.tasks.core.contracts.tables.reward import AGGREGATIONS
+from rubricflow.tasks.core.contracts.tables.reward import AGGREGATIONS, PARENTS
 from rubricflow.tasks.core.contracts.tables.rubrics import without_graph
 from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.axis import axis, square
@@ -154,6 +154,23 @@ def summary(diagnostics: pa.Table) -> Table:
     return Table("diagnostics", "Rewards, and what they pay without licence", HEADER, rows)
 
 
+def by_parents(figures: Figures) -> Table:
+    """Leakage and preservation per edge by the number of parents that a child has, a row for each and aggregation."""
+    rows = list[Cells]()
+    for name in PARENTS:
+        for aggregation in _measured(figures):
+            leakage, preservation = (figures.get((metric, aggregation, "edge", name)) for metric in DIGITS)
+            if leakage and preservation and leakage["n"] + preservation["n"]:
+                cells = [_cell(leakage), count(leakage["n"]), _cell(preservation), count(preservation["n"])]
+                rows.append((name, COMPARED[aggregation], *cells))
+    header = ("the child has", "aggregation", "leakage", "violated edges", "preservation", "satisfied edges")
+    note = (
+        "With one parent that is satisfied hard gating keeps all of the child by construction, and so does GEAR where "
+        "verdicts are yes or no: they are equal there. GEAR keeps more than gates only where another parent fails."
+    )
+    return Table("parents", "By the number of parents", header, rows, (note,))
+
+
 def other_table(figures: Figures) -> Table:
     """Every other number about all dependencies or responses."""
     shown = {*DIGITS, "leakage_reduction", "reward_mean", "reward_sd"}
@@ -205,7 +222,7 @@ def _leakage(view: RewardView, figures: Figures) -> Section:
         "False credit: what is paid without its condition, and what is lost with it?",
         title,
         drawings=[Drawing(panel.title, bar_chart(panel)) for panel in panels],
-        tables=(summary(view.diagnostics),),
+        tables=(summary(view.diagnostics), by_parents(figures)),
         notes=(*notes, *NOTES),
     )
 

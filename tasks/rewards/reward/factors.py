@@ -4,7 +4,7 @@ ones gain on responses that they were not fitted to."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,15 +16,17 @@ from scipy.optimize import nnls
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
-from rubricflow.tasks.core.contracts.settings.reward import Learn
+from rubricflow.tasks.core.contracts.settings.reward import Learn, Reward
 from rubricflow.tasks.core.stats.agreement import pearson, qwk, rmse, spearman
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import Difference, paired_bootstrap
 from rubricflow.tasks.core.store.cells import as_number, need, quoted, text_or_none
 from rubricflow.tasks.core.store.source import chunks
+from rubricflow.tasks.rewards.reward.aggregate import aggregate
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, some_of, untyped
-from rubricflow.tasks.rewards.reward.figures import Record, RewardFigure, record
-from rubricflow.tasks.rewards.reward.learn import Learned, complete, learn, line, rewards_and_slopes
+from rubricflow.tasks.rewards.reward.figures import Record, Resampling, RewardFigure, ratio, record
+from rubricflow.tasks.rewards.reward.leakage import edge_cases
+from rubricflow.tasks.rewards.reward.learn import Learned, complete, learn, line, paying, rewards_and_slopes
 from rubricflow.tasks.rewards.reward.local import Locals
 
 Factors = dict[str, dict[tuple[str, str], float]]
@@ -69,6 +71,60 @@ class Lesson(NamedTuple):
     """Rows of `retentions`, without the rubrics for which nothing could be fitted."""
     diagnostics: list[Record]
     """Rows of `diagnostics`: each method's error and agreement on the test split, and what learning gains there."""
+
+
+def taught_by_marks(
+    judged: Locals, compiled: Mapping[str, CompiledGraph], people: Locals, split: NDArray[Any], settings: Reward
+) -> Lesson:
+    """Factors by people's marks of criteria in the calibration split, tried on the test split: `credit error` is the
+    mean squared difference of a supported child's share from people's mark of it, where a parent fails.
+
+    people: their marks as local scores; split: (n,) of the judged responses. InputError where there is no case to learn
+    from: a child that is credited and marked, with a parent that is not credited.
+    """
+    plan = settings.learn
+    assert plan is not None  # or nothing is to be learned
+    graphs = [compiled[graph.rubric_id] for graph in judged.batch.compiled]
+    marks = marks_on(judged, people)
+    cells = np.repeat(split == "calibration", np.diff(judged.batch.start))
+    batch = replace(judged.batch, compiled=tuple(graphs))
+    learned = paying(batch, np.where(cells, marks, np.nan), settings.threshold)
+    if not any(cases.any() for _, cases in learned):
+        rule = f"'{plan.target}' marked no credited criterion of the calibration split whose parent fails"
+        raise InputError(rule, field="reward.learn")
+    rows = list[Record]()
+    for graph, (factors, cases) in zip(graphs, learned, strict=True):
+        for edge, relation, prior, factor, n in zip(
+            graph.edges, graph.relation, graph.retention.tolist(), factors.tolist(), cases.tolist(), strict=True
+        ):
+            row: Record = {"rubric_id": graph.rubric_id, "parent": edge[0], "child": edge[1], "relation": relation}
+            rows.append(row | {"retention": factor, "by_relation": prior, "n": n, "target": plan.target})
+    by_edges = [replace(graph, retention=factors) for graph, (factors, _) in zip(graphs, learned, strict=True)]
+    methods = {"flat": [replace(graph, retention=np.ones_like(graph.retention)) for graph in graphs]}
+    methods |= {"typed": graphs, "learned": by_edges}
+    resampling, figures = Resampling.plan(judged, settings), list[Record]()
+    for name, retained in methods.items():
+        share = aggregate(replace(batch, compiled=tuple(retained)), "gear").marginal
+        cases = edge_cases(batch, share, settings.threshold)
+        tested = np.flatnonzero(cases.violated & ~np.isnan(marks[cases.child]) & (split[cases.response] == "test"))
+        tested = tested[np.unique(cases.child[tested], return_index=True)[1]]
+        missed = (cases.effective[tested] - marks[cases.child[tested]]) ** 2
+        figure = resampling.figure(ratio, cases.response[tested], [missed, np.ones(len(tested))])
+        figures.append(record("credit error", name, figure, len(tested), cases.left_out, per="child"))
+    return Lesson(rows, figures)
+
+
+def marks_on(judged: Locals, people: Locals) -> Floats:
+    """(Σk,) people's local scores of the judged responses' criteria, NaN where there is none; of several markings of a
+    response the first."""
+    marks = np.full(len(judged.batch.local), np.nan)
+    place = pc.index_in(judged.response_id, value_set=people.response_id).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(~np.isnan(place.astype(float))).tolist():
+        mine, theirs = (
+            slice(*batch.start[at : at + 2]) for batch, at in ((judged.batch, row), (people.batch, int(place[row])))
+        )
+        marks[mine] = np.where(people.batch.scored[theirs], people.batch.local[theirs], np.nan)
+    return marks
 
 
 @dataclass(frozen=True)
@@ -120,6 +176,12 @@ def taught(
                 row |= {"relation": relation, "retention": of_rubric.factors[edge], "by_relation": factor}
                 rows.append(row | {"n": of_rubric.n, "target": plan.target})
     return Lesson(rows, figures)
+
+
+def split_of(judged: Locals, responses: pa.Table) -> NDArray[Any]:
+    """(n,) The split of each judged response. responses: response_id, split."""
+    places = pc.index_in(judged.response_id, value_set=responses["response_id"].combine_chunks())
+    return np.asarray(responses["split"].take(places))
 
 
 def human_scores(

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from rubricflow.tasks.core.contracts.graph import PREREQUISITES, Relation
 from rubricflow.tasks.core.contracts.settings.reward import Reward
+from rubricflow.tasks.core.contracts.tables.reward import PARENTS
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated
 from rubricflow.tasks.rewards.reward.compiled import Batch
@@ -37,6 +38,7 @@ SLICES: dict[str, tuple[Relation, ...]] = {
     **{relation: (relation,) for relation in RELATIONS},
 }
 BOOLEAN = "every local score is 0 or 1: gating leaks nothing by construction"
+ONE_PARENT = "one parent that is satisfied: hard gating keeps all of the child by construction, as GEAR does at 0 or 1"
 GATED = "gates close at the threshold that makes a case: nothing leaks by construction"
 
 
@@ -52,6 +54,8 @@ class EdgeCaseArrays:
     """(c,) place of the child among all criteria of the batch."""
     relation: Ints
     """(c,) place in `RELATIONS`."""
+    parents: Ints
+    """(c,) how many parents the child has."""
     violated: Bools
     """(c,) whether the parent is unsupported; the others are satisfied."""
     local: Floats
@@ -93,6 +97,7 @@ def edge_cases(batch: Batch, effective: Floats, threshold: float) -> EdgeCaseArr
     case = np.flatnonzero(is_known & (batch.local[child] >= threshold))
     weights = [np.abs(rubric.weights[rubric.child]) / rubric.mass for rubric in batch.compiled]
     relations = [np.array([RELATIONS.index(name) for name in rubric.relation]) for rubric in batch.compiled]
+    parents = [np.bincount(rubric.child, minlength=len(rubric.criteria))[rubric.child] for rubric in batch.compiled]
     left_out = len(np.unique(response[~is_known]))
     response, edge, child, parent, edge_place = (places[case] for places in (response, edge, child, parent, edge_place))
     return EdgeCaseArrays(
@@ -100,6 +105,7 @@ def edge_cases(batch: Batch, effective: Floats, threshold: float) -> EdgeCaseArr
         edge=edge,
         child=child,
         relation=_chained(relations)[edge_place].astype(np.int64),
+        parents=_chained(parents)[edge_place].astype(np.int64),
         violated=batch.local[parent] < threshold,
         local=batch.local[child],
         effective=effective[child],
@@ -116,7 +122,7 @@ def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings:
     Metrics `leakage`, `preservation`, and except for flat `leakage_reduction`: 1 − leakage over that of flat
     aggregation (q̃ = p) on the same cases and draws, at most 1. By 'edge' as published. By 'child' a child counts once:
     for leakage if some parent is unsupported, for preservation if all of them are supported. Slices take the edges of
-    some relations; a child is in one by an edge of it.
+    some relations, and a child is in one by an edge of it; or of the children with so many parents.
     """
     cases = edge_cases(judged.batch, aggregated.marginal, settings.threshold)
     plan = Resampling.plan(judged, settings)
@@ -127,8 +133,12 @@ def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings:
     if np.isin(judged.batch.local[judged.batch.scored], (0.0, 1.0)).all():
         note = BOOLEAN
     records = []
-    for by, (name, relations) in product(("edge", "child"), SLICES.items()):
-        inside = np.isin(cases.relation, [RELATIONS.index(relation) for relation in relations])
+    kept = dict.fromkeys((*SLICES, *PARENTS)) | {"1 parent": None if aggregation == "flat" else ONE_PARENT}
+    slices = {
+        name: np.isin(cases.relation, [RELATIONS.index(relation) for relation in relations])
+        for name, relations in SLICES.items()
+    } | {name: np.minimum(cases.parents, len(PARENTS)) == number for number, name in enumerate(PARENTS, 1)}
+    for by, (name, inside) in product(("edge", "child"), slices.items()):
         violated = np.flatnonzero(inside & cases.violated)
         satisfied = np.flatnonzero(inside & ~cases.violated)
         if by == "child":
@@ -138,7 +148,7 @@ def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings:
         leaked, by_flat = (cases.weight[violated] * share[violated] for share in (cases.effective, cases.local))
         for metric, statistic, chosen, terms, remark in (
             ("leakage", ratio, violated, [leaked, np.ones(len(violated))], note),
-            ("preservation", ratio, satisfied, [preserved[satisfied], np.ones(len(satisfied))], None),
+            ("preservation", ratio, satisfied, [preserved[satisfied], np.ones(len(satisfied))], kept[name]),
             ("leakage_reduction", lambda totals: 1 - ratio(totals), violated, [leaked, by_flat], note),
         ):
             if aggregation == "flat" and metric == "leakage_reduction":

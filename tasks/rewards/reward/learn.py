@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from rubricflow.tasks.core.stats.arrays import Bools, Floats
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts
 
 STRENGTHS = (math.inf, 1.0, 0.1, 0.01, 0.001, 0.0001, 0.00001)
@@ -75,6 +75,41 @@ def learn(batch: Batch, scores: Floats, clusters: NDArray[Any], folds: int = 5, 
         rows = rows[labelled]
         fold = folds_of(clusters[rows], folds, seed)
         learned.append(_learn_rubric(compiled, local[:, labelled], scores[rows], fold, folds))
+    return learned
+
+
+PRIOR = 4.0
+"""Marked cases that the relation's factor counts as, and that a relation's own share counts as for an edge of it."""
+
+
+def paying(batch: Batch, marks: Floats, threshold: float) -> list[tuple[Floats, Ints]]:
+    """For every rubric the factor of each edge (e,), and the cases behind it (e,): how far credit of the child where
+    the parent fails is right by people's marks.
+
+    A case is a response in which the child's own score reaches the threshold, its parent's does not, and a person
+    marked the child. marks: (Σk,) people's shares of the batch's criteria, NaN where there is none. Beta-binomial: the
+    share that is right by relation over all rubrics is shrunk to the relation's factor, and that of an edge to its
+    relation's, each by PRIOR cases. Where it is right more often than not the edge pays what it should not withhold:
+    its factor is 1.
+    """
+    found, pooled = list[tuple[Floats, Ints]](), dict[str, Floats]()
+    for rubric, compiled in enumerate(batch.compiled):
+        cells = batch.start[:-1][batch.rubric_index == rubric, None] + np.arange(len(compiled.criteria))
+        own = np.where(batch.scored[cells], batch.local[cells], np.nan)
+        case = (own[:, compiled.child] >= threshold) & (own[:, compiled.parent] < threshold)
+        mark = marks[cells][:, compiled.child]
+        case &= ~np.isnan(mark)
+        right = np.where(case, mark, 0.0).sum(axis=0)
+        found.append((right, case.sum(axis=0)))
+        for relation, factor, of_edge, n in zip(
+            compiled.relation, compiled.retention, right, found[-1][1], strict=True
+        ):
+            pooled[relation] = pooled.get(relation, PRIOR * np.array([factor, 1.0])) + np.array([of_edge, n])
+    learned = []
+    for compiled, (right, cases) in zip(batch.compiled, found, strict=True):
+        share = np.array([pooled[relation][0] / pooled[relation][1] for relation in compiled.relation])
+        factor = (right + PRIOR * share) / (cases + PRIOR)
+        learned.append((np.where(factor > 0.5, 1.0, factor), cases))
     return learned
 
 

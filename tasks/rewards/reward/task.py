@@ -15,7 +15,7 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run, give_back
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, compile_graph
-from rubricflow.tasks.rewards.reward.factors import Lesson, read_factors, taught
+from rubricflow.tasks.rewards.reward.factors import Lesson, read_factors, split_of, taught, taught_by_marks
 from rubricflow.tasks.rewards.reward.rows import judged_responses, scores_to_learn, write_rewards
 
 
@@ -39,11 +39,13 @@ def reward(
     bundles: TableRef,
     graphs: TableRef,
     judgments: TableRef,
+    marks: TableRef,
 ) -> Paid:
     """Reward every judged response by every aggregation, say what leaks, and learn factors where the study says so.
 
-    gradings: what people gave the responses, to learn from and to compare with. The study has a section `reward`.
-    InputError where the rater that it names judged nothing, or a table of factors does not fit the graphs.
+    gradings: what people gave the responses, to learn from and to compare with; marks: what they gave single criteria.
+    The study has a section `reward`. InputError where the rater that it names judged nothing, or a table of factors
+    does not fit the graphs.
     """
 
     def make() -> dict[type[Row], Rows]:
@@ -69,8 +71,14 @@ def reward(
             plain = {
                 name: compile_graph(name, locked[name], graph, settings.retention) for name, graph in by_rubric.items()
             }
-            human = scores_to_learn(run, judged, responses, scores, locked, settings.learn)
-            lesson = taught(judged, plain, human, settings.learn, settings.draws)
+            if settings.learn.by == "marks":
+                theirs = settings.model_copy(update={"rater": settings.learn.target, "local": "decision"})
+                people = judged_responses(run, items, responses, marks, locked, plain, theirs)
+                split = split_of(judged, run.read(responses, ["response_id", "split"]))
+                lesson = taught_by_marks(judged, plain, people, split, settings)
+            else:
+                human = scores_to_learn(run, judged, responses, scores, locked, settings.learn)
+                lesson = taught(judged, plain, human, settings.learn, settings.draws)
         diagnostics = write_rewards(run, judged, compile_at, study, settings, scores)
         return {
             Rewards: [],

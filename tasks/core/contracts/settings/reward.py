@@ -61,15 +61,25 @@ exact: exact marginals (Eq. 10), refused where a graph is too wide for them."""
 
 
 class Learn(Frozen):
-    """Edge-specific retention factors, fitted to human scores on the calibration split and measured on the test
-    split."""
+    """Edge-specific retention factors, fitted on the calibration split and measured on the test split."""
 
+    by: Literal["scores", "marks"] = "scores"
+    """What is fitted to. scores: the scores that people gave responses; marks: their marks of single criteria. Of the
+    responses in which a child is credited and its parent is not, the factor of the edge is the share in which the
+    credit is right by their marks, shrunk to that of its relation; an edge whose credit is right more often than not is
+    not kept, and has factor 1."""
     target: str = "mean"
-    """The human score fitted to: a rater id, or 'mean'."""
+    """The human score fitted to: a rater id, or 'mean'; of marks whose they are, a rater id."""
     folds: int = Field(default=5, ge=2)
-    """Folds inside the calibration split that choose the strength of the penalty."""
+    """Folds inside the calibration split that choose the strength of the penalty; of scores."""
     seed: int = 0
     """Seed of the folds."""
+
+    @model_validator(mode="after")
+    def _names_a_rater(self) -> Learn:
+        if self.by == "marks" and self.target == "mean":
+            raise ValueError("learn.by: marks needs learn.target, the rater whose marks they are")
+        return self
 
 
 class Reward(Frozen):

@@ -21,6 +21,8 @@ PER = {
     "graph": "every graph",
 }
 
+PARENTS = ("1 parent", "2 parents", "3 parents or more")
+"""How many parents a licensed criterion has: slices of leakage and preservation."""
 Aggregation = Literal["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]
 AGGREGATIONS: Mapping[str, str] = {
     "flat": "flat",
@@ -140,7 +142,8 @@ class Diagnostics(Row, table="diagnostics", key=("metric", "aggregation", "per",
     per: Annotated[str, PER]
     """What is counted."""
     slice: str
-    """all, prerequisite, or a relation."""
+    """all, prerequisite, a relation, or the number of parents that the child has: '1 parent', '2 parents', '3 parents
+    or more'."""
     value: float | None
     """The number; null with a note."""
     low: float | None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reward_scene import ACTIVATION, STRONG, WEAK, ancestors, locals_of, random_locals, rows_of, rubric, study
 
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.tables.reward import Diagnostics
+from rubricflow.tasks.core.contracts.tables.reward import PARENTS, Diagnostics
 from rubricflow.tasks.core.stats.bootstrap import draw_totals, interval
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
 from rubricflow.tasks.rewards.reward.leakage import BOOLEAN, GATED, RELATIONS, SLICES, diagnose, edge_cases
@@ -227,3 +227,32 @@ def test_a_child_with_two_unsupported_parents_leaks_once():
     assert found["leakage", "edge", "all"]["n"] == 3
     assert found["leakage", "child", "all"]["n"] == 2
     assert found["leakage", "child", "strong_prerequisite"]["n"] == 1
+
+
+@given(SEEDS)
+def test_parts_by_the_number_of_parents_hold_every_edge_once_and_each_child_with_its_own(seed):
+    locals_ = random_locals(np.random.default_rng(seed))
+    found = told(locals_, settings=study(draws=0))
+    effective = aggregate(locals_.batch, "gear").marginal
+    cases = edge_cases(locals_.batch, effective, 0.5)
+    for metric, chosen, values in (
+        ("leakage", cases.violated, cases.leaked),
+        ("preservation", ~cases.violated, cases.preserved),
+    ):
+        assert sum(found[metric, "edge", name]["n"] for name in PARENTS) == found[metric, "edge", "all"]["n"]
+        for number, name in enumerate(PARENTS, 1):
+            mine = []
+            for case in np.flatnonzero(chosen).tolist():
+                one = locals_.batch.compiled[locals_.batch.rubric_index[cases.response[case]]]
+                parents = one.child.tolist().count(one.child[cases.edge[case]])
+                mine += [values[case]] * (parents == number or (number == 3 and parents > 3))
+            value = found[metric, "edge", name]["value"]
+            assert value is None if not mine else value == pytest.approx(np.mean(mine))
+
+
+def test_with_one_satisfied_parent_gates_keep_all_and_gear_does_where_scores_are_yes_or_no():
+    locals_ = locals_of([THREE], [0, 0], [[1.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
+    for aggregation in ("hard_local", "hard_propagated", "gear"):
+        found = told(locals_, aggregation)["preservation", "edge", "1 parent"]
+        assert (found["value"], found["n"]) == (1.0, 2)
+        assert found["note"]

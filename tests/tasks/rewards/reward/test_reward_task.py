@@ -81,7 +81,7 @@ def written(folder: str | Path, seed: int) -> tuple[Run, Inputs]:
         run.commit("judge", f"{number:05d}", {Judgments: shuffled[start : start + 50]})
     stages = ((Items, "ingest"), (Responses, "ingest"), (Gradings, "ingest"), (Bundles, "lock"))
     others = ((RubricGraphs, "graph"), (Judgments, "judge"))
-    return run, tuple(run.ref(row, stage) for row, stage in (*stages, *others))
+    return run, tuple(run.ref(row, stage) for row, stage in (*stages, *others, others[-1]))
 
 
 def digests(run: Run, inputs: Inputs, unscored: str = "null") -> list[str]:
