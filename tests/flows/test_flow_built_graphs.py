@@ -146,7 +146,7 @@ OTHER: list[tuple[str, Any, str]] = [
     ("graph.file", None, "annotator"),
     ("rubrics.variant", "criteria_reversed", "criteria"),
 ]
-UNTRIED = {"annotation", "bottleneck", "edit"}
+UNTRIED = {"annotation", "bottleneck", "edit", "log"}
 """Sections of other methods, large and without a way into a graph."""
 
 
