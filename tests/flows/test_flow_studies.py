@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,7 @@ def under(protocol: str, name: str, folder: Path) -> Path:
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("protocol", ["dhs", "unlocked"])
-@pytest.mark.parametrize("name", [*NAMES, "mohler", "semeval2013"])
+@pytest.mark.parametrize(("name", "protocol"), zip([*NAMES, "mohler", "semeval2013"], cycle(["dhs", "unlocked"])))
 def test_a_score_is_asked_for_with_what_it_means(name: str, protocol: str, tmp_path: Path) -> None:
     said = [message for _, _, message in prove(under(protocol, name, tmp_path), 1)]
     assert any("prompt, contract and verifier hold" in message for message in said)

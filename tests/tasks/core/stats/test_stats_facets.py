@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import approx_fprime
+from scipy.special import logsumexp
 
-from rubricflow.tasks.core.stats.facet_likelihood import Likelihood, linked
+from rubricflow.tasks.core.stats.facet_likelihood import Likelihood, linked, log_sum
 from rubricflow.tasks.core.stats.facets import fit
 from tests.builders.ratings import Rating, World, design, marked, world
 
@@ -54,6 +55,14 @@ def test_two_raters_of_right_and_wrong_have_the_conditional_odds():
     assert logits == pytest.approx(np.log(70 / 30), rel=0.06)
     # The standard error of a log odds ratio of pairs.
     assert 2 * fitted.se[0] * fitted.curves.slope[0] == pytest.approx(np.sqrt(1 / 70 + 1 / 30), rel=0.1)
+
+
+@pytest.mark.parametrize("shape", [(5, 4, 21), (60, 15), (1, 1)])
+@pytest.mark.parametrize("size", [0.1, 3, 300])
+def test_logarithms_are_added_up_as_scipy_does(shape, size):
+    logs = np.random.default_rng(0).normal(0, size, shape).round(1)
+    logs[:, 1:][logs[:, 1:] > size] = -np.inf
+    np.testing.assert_array_equal(log_sum(logs), logsumexp(logs, axis=1, keepdims=True))
 
 
 def test_the_likelihood_is_the_plain_integral():
