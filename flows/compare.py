@@ -10,6 +10,8 @@ import pandas as pd
 
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder, print_rows
 from rubricflow.flows.finished_runs import find_run, read_finished
+from rubricflow.flows.mean import run_as_log
+from rubricflow.flows.mean import table as mean_table
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.settings.study import Evaluation
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations
@@ -31,6 +33,7 @@ from rubricflow.tasks.grading.evaluate.compare import (
 from rubricflow.tasks.grading.evaluate.compare import compare as compare_scores
 from rubricflow.tasks.grading.evaluate.slices import ScaleBounds
 from rubricflow.tasks.grading.rubrics.task import AgreementGap, write_compared
+from rubricflow.tasks.grading.trends.means import mean_rows, together
 
 
 def compare(a: str, b: str, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE) -> None:
@@ -65,7 +68,10 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE) -> N
     if differences:
         header = ("scale", "statistic", "b - a", "low", "high", "p", "responses", "resampled", "clusters", "note")
         print_rows(header, differences)
-    for table in worth.tables if worth else ():
+    logs = {"a": run_as_log(run_a), "b": run_as_log(run_b)}
+    people = pd.concat([log.labels for log in logs.values()]).drop_duplicates(["answer_id", "criterion"])
+    means = mean_rows(together({name: log.verdicts for name, log in logs.items()}), people)
+    for table in (*(worth.tables if worth else ()), *([mean_table(means)] if means else [])):
         print_rows(table.header, [tuple(map(say.plain, map(str, cells))) for cells in table.rows])
     print(f"report: {page}", file=sys.stderr)
 

@@ -64,8 +64,8 @@ def mean(
 
 def run_as_log(run: Run) -> Log:
     """A finished run's own scores, before calibration, which labels have seen, with people's as labels."""
-    study, scores, scales = read_finished(run)
-    frame = score_frame(scores, study.evaluation.target, get_args(Split)).frame
+    finished = read_finished(run)
+    frame = score_frame(finished.scores, finished.study.evaluation.target, get_args(Split)).frame
     groups = [name for name in frame.columns if name.startswith("group:")]
     rows = pd.DataFrame(dict.fromkeys(VERDICTS), index=frame.index, dtype=object).assign(
         answer_id=frame["response_id"],
@@ -97,6 +97,11 @@ def sentence(rows: list[dict[str, Any]]) -> str:
     row = max(clear or gaps or whole[:1], key=lambda row: abs(row["value"]))
     ends = "" if row["low"] is None else f" [{say.number(row['low'])}, {say.number(row['high'])}]"
     n = f"by {say.plural(row['labels'], 'label')} on {say.plural(row['answers'], 'answer')}"
+    if not gaps and len(whole) > 1:
+        put = ", ".join(f"{row['arm']} at {say.number(row['by_judge'])}" for row in whole)
+        return (
+            f"The same answers are judged: their mean is {say.number(row['value'])}{ends} {n}, which is put by {put}."
+        )
     if not gaps:
         more = (
             "" if row["to_halve"] is None else f"; {say.plural(row['to_halve'], 'more label')} would halve the interval"

@@ -175,8 +175,8 @@ class Change(NamedTuple):
 def change(old: Sequence[Values], new: Sequence[Values]) -> Change:
     """Of the new logs from the one on that parts them best from what was before; paired where strata are single cases
     that both have."""
-    sums = [(len(part.values), part.values.sum(), (part.values**2).sum()) for part in (*old, *new)]
-    n, total, squares = np.cumsum(np.array(sums, dtype=float), axis=0).T
+    sums = [(len(part.values), part.values.sum()) for part in (*old, *new)]
+    n, total = np.cumsum(np.array(sums, dtype=float), axis=0).T
     first = len(old)
     before, after = np.arange(first - 1, len(sums) - 1), n[-1] - n[first - 1 : -1]
     with np.errstate(all="ignore"):

@@ -151,6 +151,8 @@ def _influences(arm: Cases) -> _Influences:
     sampled, sampled_scores = share * (labels - of_label), -share * (arm.scores - of_score)
     of_labels = sampled + (of_label - label_mean) / n
     of_scores = sampled_scores + (arm.scores - whole - of_score + score_mean) / n
+    if has.all() and np.ptp(arm.weights) == 0:  # the judge has nothing to add, and what is left of it is rounding
+        sampled_scores, of_scores, score_mean = np.zeros(n), np.zeros(n), whole
     return _Influences(label_mean, whole - score_mean, of_labels, of_scores, sampled, sampled_scores, int(has.sum()))
 
 

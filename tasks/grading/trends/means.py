@@ -30,7 +30,8 @@ def mean_rows(verdicts: pd.DataFrame, labels: pd.DataFrame) -> list[dict[str, An
 
     verdicts: of `together`; arms are the logs, or the subjects of a single log that has several. labels: answer_id,
     criterion, score, a row for each rater, perhaps `probability` with which an answer was drawn, and `split`: what was
-    'chosen' stands for no other answer and is left out. A slice of an arm without labels has no row.
+    'chosen' stands for no other answer and is left out. A slice of an arm without labels has no row, nor has the
+    difference of two that judge the same answers.
     """
     people = labels[labels["split"] != "chosen"] if "split" in labels else labels
     by = ["answer_id", "criterion"]
@@ -47,8 +48,10 @@ def mean_rows(verdicts: pd.DataFrame, labels: pd.DataFrame) -> list[dict[str, An
             arms = {str(arm): of for arm, of in _arms(part, chance)}
             made += [_row(arm, "", slice_, value_of, corrected_mean([of])) for arm, of in arms.items()]
             first = next(iter(arms), "")
+            answers = part.groupby("arm")["answer_id"].agg(set)
             for arm, of in list(arms.items())[1:]:
-                made.append(_row(arm, first, slice_, value_of, corrected_mean([arms[first], of])))
+                if answers[arm] != answers[first]:  # the same answers have the same mean
+                    made.append(_row(arm, first, slice_, value_of, corrected_mean([arms[first], of])))
     return made
 
 

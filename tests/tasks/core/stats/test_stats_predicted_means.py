@@ -111,6 +111,13 @@ def test_so_many_labels_halve_the_interval() -> None:
     assert again.high - again.low == pytest.approx(width / 2, rel=0.2)
 
 
+def test_where_all_is_labelled_the_judge_adds_nothing() -> None:
+    arm, _ = cases(0, 400)
+    found = corrected_mean([arm])
+    assert found.weights == (0.0,)
+    assert found.corrected == found.labels
+
+
 def test_few_clusters_have_no_interval_and_no_label_is_refused() -> None:
     arm, _ = cases(0, 15, 400, 0.8, 5)
     assert corrected_mean([arm]).corrected.low is None

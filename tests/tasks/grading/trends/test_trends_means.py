@@ -27,7 +27,9 @@ def test_the_same_answers_judged_twice_share_their_labels() -> None:
     frame = verdicts(0)
     rows = together({"one": frame, "two": frame.assign(score=frame["score"] + 0.1)})
     made = mean_rows(rows, labels(frame, 50))
-    assert made[2]["value"] == pytest.approx(0, abs=1e-9)  # people's scores of the same answers are the same
+    assert [row["less"] for row in made] == ["", ""]  # people's scores of the same answers are the same
+    assert made[1]["value"] == pytest.approx(made[0]["value"], abs=1e-9)
+    assert made[1]["by_judge"] == pytest.approx(made[0]["by_judge"] + 0.1)
 
 
 def test_subjects_and_slices() -> None:
