@@ -132,6 +132,13 @@ COMMANDS = {
         Ends with 0 where nothing moved, 3 where something did, 2 for a wrong input. In a year of daily looks at
         everything together a false alarm comes with a chance of at most 1%.""",
     ),
+    "label": Entry(
+        "label:label",
+        """Open the page on answers of a log, or of a graded study, that people are to label.
+
+        Some are drawn by chance, so that their labels vouch for all, some chosen because they teach most. The judge's
+        verdict stays hidden until a vote. What is written is what `calibrate` and `mean` take as --labels.""",
+    ),
     "validate": Entry(
         "validate:validate",
         """Prove data, rubrics, verifier and prompts of a study without asking any model.

@@ -106,6 +106,16 @@ def next_labels(items: Sequence[Item], predictions: pa.Table, study: Study, coun
     return records
 
 
+def drawable(items: Sequence[Item], seed: int) -> list[str]:
+    """All responses that may be drawn, labelled or not, in the order in which `next_labels` draws them."""
+    if not items:
+        return []
+    usable = features([(item.rows, item.bundle) for item in items], pooled=len(items) > 1).usable
+    names = [name for item in items for name in item.rows["response_id"].to_pylist()]
+    kept = [name for name, is_usable in zip(names, usable, strict=True) if is_usable]
+    return [kept[place] for place in by_chance(kept, seed)]
+
+
 def held_out(items: Sequence[Item], predictions: pa.Table, tolerance: float) -> HeldOut:
     """Risk of the held-out labelled scores, and whether each lies more than the tolerance, in steps, from its label."""
     if not items:

@@ -10,7 +10,7 @@ import logging
 import secrets
 import socket
 import unicodedata
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,8 +137,15 @@ class ReviewerName(Frozen):
     name: str = Field(max_length=500)
 
 
-def create_app(board: Board, ledger_path: Path, access: Access, follow: Follow | None = None) -> FastAPI:
-    """The application; StoreError where the ledger cannot be used. follow: how scores follow from levels, if they do.
+def create_app(
+    board: Board,
+    ledger_path: Path,
+    access: Access,
+    follow: Follow | None = None,
+    on_stored: Callable[[], object] | None = None,
+) -> FastAPI:
+    """The application; StoreError where the ledger cannot be used. follow: how scores follow from levels, if they do;
+    on_stored: called after every act that was stored.
 
     Routes: `GET /` the page; `GET /api/me` the reviewer; `POST /api/me` gives a name; `GET /api/cases` the list;
     `GET /api/cases/{number}` one case; `POST /api/cases/{number}/following` the score that follows from levels;
@@ -164,7 +171,7 @@ def create_app(board: Board, ledger_path: Path, access: Access, follow: Follow |
     hosts = access.hosts
     app.add_middleware(Guard, is_own=lambda address: address.lower() in hosts, most_bytes=_BODY, below="/api/")
     app.include_router(_page(board.title, access))
-    app.include_router(_interface(ReviewService(board, ledger, follow), access))
+    app.include_router(_interface(ReviewService(board, ledger, follow, on_stored), access))
     return app
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from math import inf, isfinite
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import ValidationError, model_validator
 
@@ -123,6 +123,22 @@ Follow = Callable[[str, Mapping[str, int]], PredictedScore | str]
 the other levels stay as the judge decided them."""
 
 
+Shows = Literal["verdict", "explanation", "nothing"]
+
+
+class Vouching(NamedTuple):
+    """How many labels a promise takes."""
+
+    needed: int
+    """Fewest labels of answers drawn by chance with which it can be kept."""
+    here: int
+    """Those that the data hold."""
+    drawn: frozenset[str]
+    """The responses of the board that were drawn by chance: labels of the others teach and do not vouch."""
+    promise: str
+    """What is promised, in words."""
+
+
 @dataclass(frozen=True)
 class Board:
     """A study's cases, with all that reviewers may look at once they may see it."""
@@ -149,6 +165,12 @@ class Board:
     """Rubric → its author's words."""
     coverage: float | None = None
     """Share of people's scores that the intervals are made to hold; None where there are none."""
+    shows: Shows = "verdict"
+    """What whoever is first sees of the machine's work before they submit."""
+    explanations: Mapping[str, str] = field(default_factory=dict)
+    """Response → what the machine said for its score."""
+    vouching: Vouching | None = None
+    """What labels of these cases are to make possible, where they are drawn for that."""
 
     def __post_init__(self) -> None:
         if len(self.places) < len(self.cases):

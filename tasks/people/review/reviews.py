@@ -1,7 +1,8 @@
 """What one reviewer may see of a case and do to it, from all that people did so far. Pure but for its memory.
 
 Whoever acts first on a case sees the machine's work. Everybody after that is blind: no votes, no evidence, no grader
-and no reason for the doubt until they have submitted the case themselves.
+and no reason for the doubt until they have submitted the case themselves. A board that shows less (`Board.shows`) hides
+the verdict, or all of it, from the first, too.
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ class Reviews:
             if state.apart or state.settled:
                 return Visibility(True, True)
         submitted = self.part(case, rater).submission is not None
-        return Visibility(submitted or not self.is_second(case, rater), submitted)
+        is_first = self.board.shows == "verdict" and not self.is_second(case, rater)
+        return Visibility(submitted or is_first, submitted)
 
     def show(self, case: QueuedCase, rater: str) -> None:
         """Remembers that the rater was shown more than the response: later votes are not blind."""
@@ -170,8 +172,9 @@ class Reviews:
         return pair in self._shown or pair in informed(self._by_case.get(case.response_id, []))
 
     def is_blind(self, case: QueuedCase, rater: str) -> bool:
-        """Whether a vote of the rater's is blind now."""
-        return self.is_second(case, rater) and not self.was_shown(case, rater)
+        """Whether a vote of the rater's is blind now: to an explanation, too."""
+        hides = self.board.shows == "nothing" or (self.board.shows == "verdict" and self.is_second(case, rater))
+        return hides and not self.was_shown(case, rater)
 
     def conflicts(self, case: QueuedCase, rater: str, adjudicating: bool) -> int:
         """How many criteria wait for an adjudicator, as far as the rater may know; 0 for who votes blind.

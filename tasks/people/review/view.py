@@ -4,7 +4,7 @@ reviewer may see it, and acts for the ledger, for several reviewers at once."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Literal
@@ -23,6 +23,7 @@ from rubricflow.tasks.people.review.board import (
     Follow,
     PredictedScore,
     QueuedCase,
+    Vouching,
     as_words,
     chance_of,
     without_score,
@@ -67,7 +68,11 @@ class Levels(Frozen):
 class ReviewService:
     """The board with its ledger; safe for several threads."""
 
-    def __init__(self, board: Board, ledger: Ledger, follow: Follow | None = None) -> None:
+    def __init__(
+        self, board: Board, ledger: Ledger, follow: Follow | None = None, on_stored: Callable[[], object] | None = None
+    ) -> None:
+        """on_stored: called after every act that was stored."""
+        self._on_stored = on_stored
         self._reviews, self._ledger, self._lock = Reviews(board), ledger, threading.Lock()
         self._board, self._follow = board, follow
 
@@ -124,6 +129,8 @@ class ReviewService:
                 also = self._reviews.undone_copies(case, act)
             *_, stored = self._ledger.add_all([*also, act])
             self._catch_up()  # with what others stored a moment before
+            if self._on_stored:
+                self._on_stored()
             return stored
 
     def _case(self, number: int) -> QueuedCase:
@@ -159,7 +166,7 @@ def list_cases(reviews: Reviews, rater: str, adjudicating: bool = False) -> Reco
             "response_id": case.response_id,
             "item_id": case.item_id,
             "student": case.student,
-            "why": case.why if shown or case.history else None,
+            "why": case.why if shown or case.history or board.vouching else None,
             "marked": case.marked,
             "second": reviews.is_second(case, rater),
             "asked": 0 if case.marked else len(needed),
@@ -178,7 +185,16 @@ def list_cases(reviews: Reviews, rater: str, adjudicating: bool = False) -> Reco
         "questions": {case.item_id: case.question for case in board.cases},
         "coverage": board.coverage,
         "latest": latest,
+        "vouching": board.vouching and _vouching(reviews, board.vouching),
     }
+
+
+def _vouching(reviews: Reviews, vouching: Vouching) -> Record:
+    """How many labels there are of those that a promise takes."""
+    board = reviews.board
+    states = [reviews.state(case) for case in board.cases if case.response_id in vouching.drawn]
+    voted = sum(any(None in votes for votes in state.counted.values()) for state in states)
+    return {"here": vouching.here + voted, "needed": vouching.needed, "promise": vouching.promise}
 
 
 def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool = False) -> Record:
@@ -188,11 +204,13 @@ def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool
         reviews.show(case, rater)
     part, board = reviews.part(case, rater), reviews.board
     machine: _Machine = {}
+    is_told = sees.machine or board.shows == "explanation"
     from_machine: Record = {"predicted": None, "grader": None, "history": ()}
-    if sees.machine:
+    if is_told:
         criteria = [*(criterion.id for criterion in board.criteria.get(case.rubric_id, ())), None]
         labels = {criterion: board.machine.get((case.response_id, criterion)) for criterion in criteria}
         machine = {criterion: given for criterion, given in labels.items() if given}
+    if sees.machine:
         predicted = board.predictions.get(case.response_id)
         words = as_words(predicted, board.scales[case.rubric_id]) if predicted else None
         from_machine = {"predicted": words, "grader": _grader(board, case), "history": case.history}
@@ -219,7 +237,9 @@ def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool
         "reference": case.reference,
         "context": case.context,
         # Marks in the data are for all who may look at the answer.
-        "why": case.why if sees.machine or case.history else None,
+        "why": case.why if sees.machine or case.history or board.vouching else None,
+        "explanation": _explained(board.explanations.get(case.response_id, ""), machine) if is_told else [],
+        "hides": None if sees.machine else "verdict" if is_told else "all",
         "marked": case.marked,
         **from_machine,
         "sees_machine": sees.machine,
@@ -229,7 +249,7 @@ def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool
         "alike": [other.response_id for other in reviews.alike(case)],
         "lang": language_of(case.text.casefold()) or language_of(case.question.casefold()),
         "pieces": _pieces(case, machine),
-        "asked": [_ballot(ballot, case, part, machine) for ballot in reviews.ballots(case)],
+        "asked": [_ballot(ballot, case, part, machine, sees.machine) for ballot in reviews.ballots(case)],
         "notes": [{"act_id": note.act_id, "rater": note.rater_id, "text": note.comment} for note in notes],
         **from_people,
     }
@@ -239,24 +259,44 @@ def _content(act: Stored) -> Record:
     return {"act_id": act.act_id, "value": act.value, "comment": act.comment}
 
 
-def _ballot(ballot: Record, case: QueuedCase, part: ReviewerCase, machine: _Machine) -> Record:
+def _explained(explanation: str, machine: _Machine) -> list[Record]:
+    """What the machine said for its score, cut at the words that it quotes; holds: whether these stand in the response,
+    None for its own words."""
+    rows = [row for labels in machine.values() for _, row in labels]
+    spans = list[Highlight[bool]]()
+    for quote in chain.from_iterable(row["evidence"] for row in rows):
+        start = explanation.find(quote["quote"])
+        if start >= 0:
+            spans.append(Highlight(start, start + len(quote["quote"]), quote["status"] in STANDING))
+    return [
+        {"text": piece.text, "holds": all(piece.labels) if piece.labels else None}
+        for piece in pieces(explanation, spans)
+        if piece.text
+    ]
+
+
+def _ballot(ballot: Record, case: QueuedCase, part: ReviewerCase, machine: _Machine, sees_verdict: bool) -> Record:
     criterion, mine = ballot["criterion_id"], part.votes.get(ballot["criterion_id"])
     values = [option["value"] for option in ballot["options"]]
     return {
         **ballot,
-        "doubtful": bool(machine) and criterion in case.doubtful,
+        "doubtful": sees_verdict and bool(machine) and criterion in case.doubtful,
         "mine": _content(mine) if mine else None,
-        "machine": [_label(rater, row, values, case) for rater, row in machine.get(criterion, ())],
+        "machine": [_label(rater, row, values, case, sees_verdict) for rater, row in machine.get(criterion, ())],
     }
 
 
-def _label(rater: str, row: Row, values: list[str], case: QueuedCase) -> Record:
-    """What a row of `judgments` says, the level before its quotes were checked (stated) with it."""
+def _label(rater: str, row: Row, values: list[str], case: QueuedCase, sees_verdict: bool) -> Record:
+    """What a row of `judgments` says, the level before its quotes were checked (stated) with it; of who does not see
+    the verdict its quotes alone."""
     quotes = []
     for quote in row["evidence"]:
         note = None if quote["status"] == "verified" else QUOTES.get(quote["status"])
         at = heading_at(case.text, quote["start"]) if case.is_trace and quote["start"] is not None else None
         quotes.append({"text": quote["quote"], "at": at, "note": note, "holds": quote["status"] in STANDING})
+    if not sees_verdict:
+        told = {"rater": rater, "hidden": True, "quotes": quotes}
+        return told | dict.fromkeys(("value", "probability", "reason", "stated", "action"))
     level, stated, reason = row["decision"], row["stated"], row["unscored_reason"]
     return {
         "rater": rater,

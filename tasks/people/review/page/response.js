@@ -21,6 +21,8 @@ export function drawResponse(toCriterion) {
     el("p", { class: evidence ? "answer" : "answer plainly", id: "response", tabindex: -1, dir: "auto", lang: view.lang, "aria-label": "The response" },
       view.pieces.map(one => piece(one, toCriterion)),
       !view.pieces.length && el("span", { class: "mute" }, "The response is empty.")),
+    view.explanation.length > 0 && el("section", { class: "explained", "aria-label": "The judge’s explanation" },
+      el("h3", {}, "What the judge said"), el("p", { dir: "auto" }, view.explanation.map(said))),
     page.list.grader && el("details", { class: "panel", id: "panel", open: panel.open,
       ontoggle: event => panel.open = event.target.open }));
   if (page.list.grader) drawPanel();
@@ -30,11 +32,18 @@ function folded(title, text) {
   return text && el("details", { class: "more" }, el("summary", {}, title), el("p", { dir: "auto" }, text));
 }
 
+function said(one) {                               // words of the judge, and those that it quotes
+  if (one.holds === null) return one.text;
+  return one.holds ? el("mark", { title: "stands in the answer" }, one.text)
+    : el("s", { class: "lost", title: "does not stand in the answer" }, one.text);
+}
+
 function part() {                                  // the reviewer's part in this case
   if (page.view.third) return "You settle what the others disagree on.";
   if (mine().submitted) return "Submitted.";
   if (page.view.marked) return "The mark stands; a score that you submit takes its place.";
-  return page.view.second ? "The machine’s work and earlier votes stay hidden until you submit."
+  if (page.view.hides === "verdict") return "The judge’s verdict stays hidden until you submit; its words may tell it.";
+  return page.view.second || page.view.hides ? "The machine’s work and earlier votes stay hidden until you submit."
     : "You rate first, beside the machine’s work; whoever comes second does not see it.";
 }
 

@@ -117,7 +117,9 @@ function drawFrame() {
   $("bar").value = isScores ? done / list.cases.length : sum("voted") / (sum("asked") || 1);
   const votes = `${sum("submitted")} of ${list.cases.length} cases, ${sum("voted")} of ${sum("asked")} votes`;
   const some = page.order.length < list.cases.length && !adjudicating ? `, ${page.order.length} in the list` : "";
-  $("done").textContent = isScores ? `${done} of ${list.cases.length} looked at${some}` : votes;
+  const { vouching } = list;
+  const wanted = vouching ? ` · ${vouching.here} of ${vouching.needed} labels drawn by chance for a promise of ${vouching.promise}` : "";
+  $("done").textContent = (isScores ? `${done} of ${list.cases.length} looked at${some}` : votes) + wanted;
   $("stored").className = outbox.acts.length || page.refusal ? "lost" : "mute";
   $("stored").textContent = page.refusal || storing();
 }

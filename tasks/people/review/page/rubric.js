@@ -129,6 +129,10 @@ function said(one, state) {                        // comments of all that may b
 }
 
 function machine(label, i) {
+  if (label.hidden) {
+    const quotes = label.quotes.map((quote, k) => [k ? "; " : " ", quoted(quote, i), quote.at && ` (${quote.at})`, quote.note && ` (${quote.note})`]);
+    return label.quotes.length > 0 && el("p", { class: "machine" }, el("bdi", {}, label.rater), " quotes", quotes);
+  }
   const kind = page.view.asked[i].criterion_id === null ? "score" : "level", gives = label.value !== null;
   const chance = isScored() ? ` (${Math.round(100 * label.probability)}% sure)` : ` at ${label.probability?.toFixed(2)}`;
   const sure = label.probability === null ? "" : chance;

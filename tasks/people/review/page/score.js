@@ -86,7 +86,7 @@ function touchScore() {
 
 // ---- the note to the student
 export function noteBox(on) {
-  if (!isScored()) return null;
+  if (!isScored() || page.list.vouching) return null;
   const state = mine(), others = page.view.notes.filter(note => note.rater !== page.me);
   const text = drafts.get(noteDraft()) ?? state.notes.at(-1)?.text ?? "";
   return el("div", { class: "note student" },
