@@ -59,5 +59,6 @@ def test_a_board_shows_as_much_as_it_says(tmp_path: Path, shows: str, words: boo
         submit(service)
         after = service.show_case(0, "Ada", adjudicating=False)
         assert after["sees_machine"]
-        assert [act.blind for act in ledger.acts(service.list_cases("Ada", False)["study"]) if act.kind == "vote"] == [blind] * 3
+        acts = ledger.acts(service.list_cases("Ada", False)["study"])
+        assert [act.blind for act in acts if act.kind == "vote"] == [blind] * 3
     assert len(told) == 4
