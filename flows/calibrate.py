@@ -160,7 +160,7 @@ def applied(made: LogStudy, log: Log, folder: Path, accept_shift: bool) -> LogSt
     sources = earlier_study["data"]["sources"]
     study = {
         **made.study,
-        "data": {"sources": [made.study["data"]["sources"][0], *sources[1:]]},
+        "data": {"sources": [whole.study["data"]["sources"][0], *sources[1:]]},
         "release": earlier_study["release"],
     }
     return whole._replace(study=study, rubrics={"rubrics": [before[name] for name in now]})

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rubricflow.flows.grade import grade
+from rubricflow.flows.label import prepared
 from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError
@@ -18,7 +19,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Attempts, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.core.text.traces import as_said, headings, trace_units
+from rubricflow.tasks.core.text.traces import as_said, heading_at, headings, trace_units
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.report.answers import shown_case
@@ -170,3 +171,29 @@ def test_what_is_no_trace_is_refused_by_file_and_row(graded):
     with pytest.raises(InputError, match=r"trajectories.jsonl, line 1, .*no JSON") as refused:
         grade(folder / "study.yaml", warehouse=folder / "third")
     assert "cat" in str(refused.value)
+
+
+def test_the_conversations_of_a_log_are_judged_by_their_turns(tmp_path):
+    call = {"id": "c", "type": "function", "function": {"name": "find_order", "arguments": '{"order": "4471"}'}}
+    messages = [
+        {"role": "system", "content": "Never promise a refund."},
+        {"role": "user", "content": "Where is my parcel?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "lost in transit"},
+        {"role": "assistant", "content": "It was lost, sorry."},
+    ]
+    why = 'It looked (`find_order {"order": "4471"}`) and found "lost in transit", not "a refund for you".'
+    rows = [{"id": f"a{n}", "messages": messages, "score": n % 2, "explanation": why} for n in range(6)]
+    rows.append({"id": "plain", "answer": "I do not know.", "score": 0, "explanation": 'It says "I do not know."'})
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    file, names, _ = prepared([tmp_path / "log.jsonl"], None, None, None)
+    grade(file, warehouse=tmp_path / "house")
+    house = Warehouse.open(tmp_path / "house")
+    run = house.run(house.runs()[-1])
+    assert len(names) == len(rows)
+    texts = {row["response_id"]: row["text"] for row in run.table(Responses, "ingest").to_pylist()}
+    assert [text[start:end] for text in [texts["plain"]] for start, end in headings(text)] == ["[turn 1, assistant]"]
+    evidence = {row["response_id"]: row["evidence"] for row in run.table(Judgments, "judge").to_pylist()}
+    found = [(quote["status"], heading_at(texts["a1"], quote["start"] or 0)) for quote in evidence["a1"]]
+    assert found[:2] == [("verified", "step 3, call `find_order`"), ("verified", "step 4, result `find_order`")]
+    assert found[2][0] == "fabricated"

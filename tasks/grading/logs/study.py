@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from rubricflow.tasks.core.stats.agreement import SLACK, level_count
+from rubricflow.tasks.core.text.traces import STEPS, turns
 from rubricflow.tasks.grading.logs.record import Log, LogScale
 
 WHOLE = "verdict"
@@ -34,7 +36,8 @@ class LogStudy(NamedTuple):
     rubrics: dict[str, Any]
     """rubrics.yaml."""
     answers: pd.DataFrame
-    """answers.parquet: response_id, item_id, question, author, text and groups."""
+    """answers.parquet: response_id, item_id, question, author, text, groups, and traces: whether the texts are
+    conversations as JSON."""
     verdicts: pd.DataFrame
     """verdicts.parquet: response_id, sample, score, explanation, and as the reply the score's place on its scale."""
     labels: pd.DataFrame
@@ -78,6 +81,7 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
     first = rows.drop_duplicates("response_id")
     has_answer = first["answer"].fillna("").str.contains(r"\w")
     has_texts = bool(has_answer.any())
+    traces = conversations(first)
     questions = first["question"].dropna().unique()
     grouped = [
         group for group in ("subject", "group") if first[group].notna().all() and 1 < first[group].nunique() <= 20
@@ -89,7 +93,8 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
             "item_id": first["item_id"],
             "question": [asked or f"{item} (the log's cases have questions of their own)" for item in first["item_id"]],
             "author": first["case_id"],
-            "text": first["answer"].where(has_answer, NO_ANSWER),
+            "text": first["answer"].where(has_answer, NO_ANSWER) if traces is None else traces,
+            "traces": traces is not None,
             **{group: first[group] for group in grouped},
         }
     )
@@ -138,6 +143,7 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
             "items": {"item_id": "item_id", "question": "question", "rubric_id": "item_id"},
             "responses": {"response_id": "response_id", "item_id": "item_id", "author_id": "author", "text": "text"},
             **({"groups": {group: group for group in grouped}} if grouped else {}),
+            **({"traces": True} if traces is not None else {}),
         }
     ]
     if len(labels):
@@ -203,6 +209,33 @@ def _says_nothing(scores: pd.Series[float], step: float) -> bool:
     return max(within, default=0.0) >= 1 - _RISK
 
 
+def conversations(answers: pd.DataFrame) -> list[str] | None:
+    """The conversation of each answer as the log has it, ending with the answer, as JSON; None where none is more than
+    a question and an answer, or one has a form that is not known. answers: columns turns and answer."""
+    found, is_more = list[str](), False
+    for told, answer in zip(answers["turns"], answers["answer"], strict=True):
+        messages = json.loads(told) if isinstance(told, str) else []
+        try:
+            said = turns(messages)
+            if isinstance(answer, str) and (not said or answer.strip() not in said[-1].text):
+                said += turns([{"role": "assistant", "content": answer}])
+                messages.append({"role": "assistant", "content": answer})
+        except ValueError:
+            return None
+        kinds = [turn.kind for turn in said]
+        is_more |= kinds.count("assistant") > 1 or not {*kinds}.isdisjoint(STEPS)
+        found.append(json.dumps(messages or [{"role": "assistant", "content": NO_ANSWER}], ensure_ascii=False))
+    return found if is_more else None
+
+
+def _as_conversation(answers: pd.DataFrame) -> pd.DataFrame:
+    """Answers with the text of each as a conversation of one turn; those that are conversations as they are."""
+    if answers["traces"].all():
+        return answers
+    alone = [json.dumps([{"role": "assistant", "content": text}], ensure_ascii=False) for text in answers["text"]]
+    return answers.assign(text=alone, traces=True)
+
+
 def people_scale(seen: LogScale, scores: list[float]) -> tuple[float, float, float]:
     """(lowest, highest, step) of a criterion as people score it: the judge's scale where their scores lie on it, what
     they used themselves where they do not, or where ten of them or more say yes or no on a scale of the judge's own."""
@@ -235,8 +268,13 @@ def appended(new: LogStudy, earlier: Mapping[str, pd.DataFrame]) -> LogStudy:
         return frame.assign(**{column: renamed})
 
     answers = apart(apart(new.answers, "response_id", labelled), "author", {*kept["answers"]["author"]})
+    before = kept["answers"] if "traces" in kept["answers"] else kept["answers"].assign(traces=False)
+    source, *others = new.study["data"]["sources"]
+    if before["traces"].any() or answers["traces"].any():
+        before, answers, source = _as_conversation(before), _as_conversation(answers), {**source, "traces": True}
     return new._replace(
-        answers=pd.concat([kept["answers"], answers])[[*new.answers.columns]],
+        study={**new.study, "data": {"sources": [source, *others]}},
+        answers=pd.concat([before, answers])[[*new.answers.columns]],
         verdicts=pd.concat([kept["verdicts"], apart(new.verdicts, "response_id", labelled)]),
         labels=kept["labels"],
         marks=kept["marks"],

@@ -10,11 +10,12 @@ import yaml
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.settings.written import parse
+from rubricflow.tasks.core.text.traces import turns
 from rubricflow.tasks.grading.lock.rubric import authored
 from rubricflow.tasks.grading.logs.labels import read_labels
 from rubricflow.tasks.grading.logs.read import read_log
 from rubricflow.tasks.grading.logs.record import LogScale
-from rubricflow.tasks.grading.logs.study import NO_ANSWER, LogStudy, people_scale, study_of
+from rubricflow.tasks.grading.logs.study import NO_ANSWER, LogStudy, appended, people_scale, study_of
 
 
 @pytest.mark.parametrize(
@@ -90,3 +91,30 @@ def test_repeated_judgments_are_samples(tmp_path: Path) -> None:
     assert (made.study["judge"]["samples"], len(made.answers)) == (2, 2)
     assert isinstance(made.verdicts, pd.DataFrame)
     assert made.verdicts["sample"].tolist() == [0, 1, 0]
+
+
+TALK = [{"role": "user", "content": "Why?"}, {"role": "assistant", "tool_calls": [{"name": "look", "args": {}}]}]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_conversations_and_plain_answers_of_two_logs_become_one_kind(tmp_path: Path, first: bool) -> None:
+    plain = [{"id": f"a{n}", "score": n, "answer": f"text {n}"} for n in range(2)]
+    told = [{"id": f"b{n}", "score": n, "answer": f"text {n}", "messages": TALK} for n in range(2)]
+    made = [made_of(tmp_path, rows, f"id,score\n{rows[0]['id']},1\n") for rows in (plain, told)]
+    assert [one.answers["traces"].all() for one in made] == [False, True]
+    earlier, new = made if first else made[::-1]
+    tables = {name: getattr(earlier, name) for name in ("answers", "verdicts", "labels", "marks")}
+    whole = appended(new, tables)
+    assert whole.study["data"]["sources"][0]["traces"] is True
+    texts = dict(zip(whole.answers["response_id"], whole.answers["text"], strict=True))
+    assert [turn.text for turn in turns(texts["a0"])] == ["text 0"]
+    assert [turn.kind for turn in turns(texts["b0"])] == ["user", "call", "assistant"]
+
+
+def test_a_question_with_its_answer_stays_a_text_and_an_unknown_form_too(tmp_path: Path) -> None:
+    asked = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
+    for messages in (asked, [*TALK, {"role": "cat", "content": "miaow"}]):
+        rows: list[dict[str, object]] = [{"id": "a", "score": 1, "answer": "So.", "messages": messages}]
+        made = made_of(tmp_path, [*rows, {"id": "b", "score": 0, "answer": "No."}], "id,score\na,1\n")
+        assert made.answers["text"].tolist() == ["So.", "No."]
+        assert "traces" not in made.study["data"]["sources"][0]
