@@ -18,6 +18,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.store.files import write_atomically
+from rubricflow.tasks.grading.logs.files import STUDY
 from rubricflow.tasks.grading.logs.labels import read_labels
 from rubricflow.tasks.grading.logs.read import read_log
 from rubricflow.tasks.grading.logs.record import JudgeFacts, Log
@@ -75,8 +76,8 @@ def calibrate(
         raise InputError(
             rule, field="--labels", hint="give a table of id, score, or an earlier calibration: --with FOLDER"
         )
-    folder = study or logs[0].parent / f"{logs[0].stem}.calibration"
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", folder.name.removesuffix(".calibration")).strip("_-")[:60] or "log"
+    folder = study or logs[0].parent / f"{logs[0].stem}{STUDY}"
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", folder.name.removesuffix(STUDY)).strip("_-")[:60] or "log"
     made = study_of(log, people, name)
     if earlier is not None:
         made = applied(made, log, earlier, accept_shift)

@@ -6,7 +6,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +21,39 @@ from rubricflow.tasks.grading.logs.forms import PLAIN, Form, forms
 
 LARGEST = 2 << 30
 """Bytes to which a compressed log may unpack."""
+TABLE = "table"
+"""The form of a plain table."""
+STUDY = ".calibration"
+"""What the folder of a calibration's study ends with."""
 _FIRST = 50
 """Cases by which a form is told."""
 _ZSTD = 93
 
 
-def documents(files: Sequence[Path]) -> Iterator[tuple[Path, Any, Form]]:
-    """Every log among the files with its form; InputError for a file given by name that is none."""
+def documents(files: Sequence[Path]) -> tuple[list[tuple[Path, Any, Form]], list[str]]:
+    """Every log among the files with its form, and the files of folders that are passed over: what no form tells, the
+    studies of earlier calibrations, and plain tables beside a tool's own logs. InputError for a file given by name that
+    is no log."""
+    found: list[tuple[Path, Any, Form]] = []
+    passed: list[str] = []
     for given in files:
         if not given.exists():
             raise InputError("no such file", file=given)
-        for path in sorted(given.rglob("*")) if given.is_dir() else [given]:
-            if path.is_file():
-                try:
-                    yield path, *_told(document_of(path), path)
-                except (InputError, UnicodeDecodeError):
-                    if not given.is_dir():
-                        raise
+        if not given.is_dir():
+            found.append((given, *_told(document_of(given), given)))
+            continue
+        inside: list[tuple[Path, Any, Form]] = []
+        for path in sorted(path for path in given.rglob("*") if path.is_file()):
+            if any(part.endswith(STUDY) for part in path.relative_to(given).parts[:-1]):
+                continue
+            try:
+                inside.append((path, *_told(document_of(path), path)))
+            except (InputError, UnicodeDecodeError):
+                passed.append(str(path.relative_to(given)))
+        is_tool = any(form.tool != TABLE for _, _, form in inside)
+        passed += [str(path.relative_to(given)) for path, _, form in inside if is_tool and form.tool == TABLE]
+        found += [one for one in inside if not (is_tool and one[2].tool == TABLE)]
+    return found, passed
 
 
 def document_of(path: Path) -> Any:
@@ -138,7 +154,7 @@ def _plain(document: Any, rows: list[dict[str, Any]], path: Path) -> Form:
         hint = f"known are {known}, and tables with a column {', '.join((*PLAIN['verdict'][:4], *PLAIN['score'][:1]))}"
         raise InputError(f"no form that is known: it is {seen}", file=path, hint=hint)
     judge = {name.removeprefix("judge "): columns.pop(name) for name in [*columns] if name.startswith("judge ")}
-    return Form(tool="table", told_by=(), columns=columns, judge=judge)
+    return Form(tool=TABLE, told_by=(), columns=columns, judge=judge)
 
 
 def _stands(path: str, form: Form, document: Any) -> bool:

@@ -35,7 +35,7 @@ def read_log(files: Sequence[Path]) -> Log:
     InputError names the file, what was seen in it and the rule: a form that is not known, a log without verdicts, one
     of several tools, a verdict twice, or verdicts of which most cannot be read.
     """
-    found_files = list(documents(files))
+    found_files, passed = documents(files)
     if not found_files:
         raise InputError("holds no log that can be read", file=", ".join(map(str, files)))
     forms = {form.tool for _, _, form in found_files}
@@ -79,6 +79,7 @@ def read_log(files: Sequence[Path]) -> Log:
         for version in sorted(map(str, versions))
         if form.known and not version.startswith(form.known)
     ]
+    remarks += [f"passed over, no part of the log: {', '.join(passed)}"] if passed else []
     remarks += _named(rows, people)
     remarks += _numbered(rows)
     judge, unbound = _judge(form, versions, told)

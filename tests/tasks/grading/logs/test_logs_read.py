@@ -95,6 +95,17 @@ def test_answers_of_several_models_and_repeated_judgments_are_told_apart(tmp_pat
         read_labels(written(tmp_path / "labels.csv", "id,score\nq1,3\n"), log)
 
 
+def test_a_folder_may_hold_labels_and_earlier_calibrations(tmp_path: Path) -> None:
+    (tmp_path / "rain.calibration").mkdir()
+    for place in (".", "rain.calibration"):
+        written(tmp_path / place / "inspect.json", (RECORDED / "inspect.json").read_text())
+    written(tmp_path / "labels.csv", "id,score\nrain-000,1\n")
+    written(tmp_path / "notes.txt", "nothing")
+    log = read_log([tmp_path])
+    assert (log.judge.tool, len(log.verdicts), len(log.files)) == ("inspect_ai", 8, 1)
+    assert any("labels.csv" in remark and "notes.txt" in remark for remark in log.remarks)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "row", "field"),
     [
