@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -141,8 +141,9 @@ def _rows(steps: Sequence[KnownJudge], release: Release) -> StepRisks:
 
 def _judged(runs: Sequence[Run], own: Run, tolerance: float) -> tuple[list[KnownJudge], str]:
     """Judges of finished runs that scored the marked answers of this one, cheapest first, and the unit of their costs;
-    of a judge in several runs the latest."""
-    found: dict[str, tuple[str, pd.DataFrame, Mapping[str, float], str]] = {}
+    of a judge in several runs, which said the same there, alone or as a step, the latest."""
+    found: dict[object, KnownJudge] = {}
+    units = set[str]()
     wanted = pd.DataFrame(columns=_MARKED)
     for run in [own, *reversed(runs)]:
         with catalogue(run) as tables:
@@ -158,15 +159,14 @@ def _judged(runs: Sequence[Run], own: Run, tolerance: float) -> tuple[list[Known
             wrong = ((rows["human"] - rows["score"]).abs() / rows["step"]) > tolerance + SLACK
             rows = rows.assign(wrong=wrong)
             if not rater.startswith("cascade-") and len(wanted) and len(rows) >= SHARED * len(wanted):
-                found.setdefault(rater, (run.run_id, rows, costs, unit))
-    units = {unit for *_, unit in found.values()}
-    is_known = all(costs.get(rater) is not None for rater, (_, _, costs, _) in found.items())
-    unit = units.pop() if len(units) == 1 and is_known else "answers"
-    judged = [
-        KnownJudge(rater, run_id, rows, costs[rater] if unit != "answers" else 1.0)
-        for rater, (run_id, rows, costs, _) in found.items()
-    ]
-    return sorted(judged, key=lambda one: (one.cost, one.rater_id))[:MOST_JUDGES], unit
+                said = frozenset(zip(rows["response_id"], rows["score"], strict=True))
+                if rater not in found and said not in found:
+                    cost = costs.get(rater)
+                    units.add("answers" if cost is None else unit)
+                    found[said] = found[rater] = KnownJudge(rater, run.run_id, rows, cost or 0.0)
+    unit = units.pop() if len(units) == 1 else "answers"
+    every = {one.rater_id: one if unit != "answers" else one._replace(cost=1.0) for one in found.values()}
+    return sorted(every.values(), key=lambda one: (one.cost, one.rater_id))[:MOST_JUDGES], unit
 
 
 def _of_jurors(run: Run) -> Iterator[pd.DataFrame]:

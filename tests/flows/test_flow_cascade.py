@@ -185,6 +185,12 @@ def test_a_plan_proposes_the_cascade_that_the_marked_answers_of_finished_runs_al
     assert 400 < tokens < 400 * 31
     with pytest.raises(UserError, match="price"):
         list(proposing.proposal(load_study(study), str(tmp_path / "warehouse"), 0.1, 20.0))
+    # A cascade of the two is no further judge.
+    study.write_text(text)
+    run = graded(study, tmp_path / "warehouse")
+    monkeypatch.undo()
+    judged, unit = proposing._judged([run.warehouse.run(name) for name in run.warehouse.runs()], run, 0.0)
+    assert (len(judged), unit) == (2, "answers")
 
 
 def test_levels_that_people_set_are_mapped_as_the_step_does_whose_score_the_answer_has(tmp_path):
