@@ -243,7 +243,8 @@ def _drawings(priced: Sequence[Worth], times: int, across: str, lines: Mapping[s
         if title.startswith("Agreement"):
             series += [ChartLine(name, tuple(ChartPoint(end, value) for end in ends)) for name, value in lines.items()]
         if series:
-            chart = line_chart(title, series, across, title, within=(0.0,), from_zero=True)
+            up = "QWK" if title.startswith("Agreement") else "share wrong"  # a phone is narrow
+            chart = line_chart(title, series, across, up, within=(0.0,), from_zero=True)
             yield Drawing(f"{title} by cost", chart)
 
 
