@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,6 +44,8 @@ def drift(
 
     InputError for a file that is no log, or where there is nothing to compare.
     """
+    if watch is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", watch):
+        raise InputError(f"{watch!r} is no name: letters, digits, - and _", field="--watch")
     before, after = dated(old), dated(new)
     if both := before.keys() & after.keys():
         after = {f"{name} (new)" if name in both else name: log for name, log in after.items()}

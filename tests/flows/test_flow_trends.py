@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -12,13 +13,15 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from typer.testing import CliRunner
 
-from rubricflow.flows.cli import app
+from rubricflow.flows.cli import COMMANDS, app, options_of
 from rubricflow.tasks.core.contracts.tables.trends import Drifts, Watched
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
-DASHBOARDS = Path(__file__).resolve().parents[2] / "sql" / "dashboards"
+HOUSE = Path(__file__).resolve().parents[2]
+DASHBOARDS, ACTION = HOUSE / "sql" / "dashboards", HOUSE / "docs" / "judge-check.yaml"
 
 
 def write_log(path: Path, seed: int, shift: float = 0.0, answers: int = 120) -> Path:
@@ -54,12 +57,22 @@ def test_the_mean_of_a_log_by_labels_on_some(tmp_path: Path) -> None:
     assert run("mean", a, b, "--warehouse", tmp_path / "wh")[0] == 2  # without labels
 
 
+def test_the_action_for_pull_requests_calls_commands_that_there_are() -> None:
+    job = yaml.safe_load(ACTION.read_text())["jobs"]["judge"]
+    called = re.findall(r"rubricflow (\w+) (.*?) \|\|", "\n".join(step.get("run", "") for step in job["steps"]))
+    assert [name for name, _ in called] == ["mean", "drift"]
+    for name, words in called:
+        options = {option.name for option in options_of(*COMMANDS[name].function.split(":"))}
+        assert {word.removeprefix("--") for word in words.split() if word.startswith("--")} <= options
+
+
 def test_exit_codes_tell_drift_from_a_wrong_input(tmp_path: Path) -> None:
     old, same = write_log(tmp_path / "old.jsonl", 0), write_log(tmp_path / "same.jsonl", 1)
     moved = write_log(tmp_path / "moved.jsonl", 2, shift=0.3)
     assert run("drift", old, same)[0] == 0
     assert run("drift", old, moved)[0] == 3
     assert run("drift", old, tmp_path / "none.jsonl")[0] == 2
+    assert run("drift", old, same, "--watch", "../elsewhere", "--warehouse", tmp_path / "wh")[0] == 2
 
 
 def test_a_watch_adds_a_log_a_day_and_says_since_when(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from all of them at each look, so that a look that was killed has lost nothing a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.catalogue import write_database
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.manifest import write_manifest
-from rubricflow.tasks.core.store.warehouse import LAST, Run, Warehouse
+from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, LAST, Run, Warehouse
 from rubricflow.tasks.grading.trends.means import mean_rows
 from rubricflow.tasks.grading.trends.moved import OBSERVED, Drift, drifted
 
@@ -100,8 +101,7 @@ def _content(rows: pd.DataFrame) -> str:
 def _finish(run: Run, name: str, row: type[Any], stage: str) -> None:
     """From now on the warehouse's database shows the run, which no command takes for the latest one."""
     identity = {"study": {"name": name, "judge": {"backend": "replay"}}, "limit": None}
-    run.warehouse.write(
-        run.warehouse.root / "experiments" / run.run_id / "arms.json", f'{{"{stage}": "{run.run_id}"}}'.encode()
-    )
+    house = run.warehouse
+    house.write(house.root / EXPERIMENTS / run.run_id / ARMS, json.dumps({stage: run.run_id}).encode())
     write_manifest(run, identity, {}, [run.ref(row, stage)], Path.cwd())
     write_database(run.warehouse)
