@@ -51,13 +51,15 @@ class Evidence(NamedTuple):
     """Values of the new logs that were looked at."""
 
 
-def evidence(old: Sequence[Values], new: Sequence[Values], bar: float, seed: int = 0) -> Evidence:
+def evidence(
+    old: Sequence[Values], new: Sequence[Values], bar: float, seed: int = 0, is_single: bool = False
+) -> Evidence:
     """Bets that the values of `new`, log by log, are not as those of `old` and of each other.
 
     bar: the logarithm that an alarm needs. seed: breaks ties of equal values, which must not depend on them. Ranks
-    of strata that were never seen say nothing and are passed over; so does an equal second value of a stratum, whose
-    order with the first is then unknown. Capital is kept back for changes that begin later: 1 / (k + 2) of what is left
-    at each log.
+    of strata that were never seen say nothing and are passed over. is_single: no log will follow, so that a value equal
+    to the only one before it is passed over, too, in place of being ranked by chance. Capital is kept back for changes
+    that begin later: 1 / (k + 2) of what is left at each log.
     """
     level, whole = _level(old)
     block = block_length([_apart(part, level, whole) for part in old])
@@ -73,7 +75,7 @@ def evidence(old: Sequence[Values], new: Sequence[Values], bar: float, seed: int
     for look, part in enumerate(new):
         capital = np.logaddexp(capital, left - log(look + 2) - log(len(capital)))
         left += log((look + 1) / (look + 2))
-        path = capital + np.cumsum(_log_bets(*_ranks(part, past, chance.random(len(part.values)))), axis=0)
+        path = capital + np.cumsum(_log_bets(*_ranks(part, past, chance.random(len(part.values)), is_single)), axis=0)
         if len(path):
             totals = np.logaddexp(logsumexp(path, axis=1), left)
             if after is None and (totals >= bar).any():
@@ -84,7 +86,7 @@ def evidence(old: Sequence[Values], new: Sequence[Values], bar: float, seed: int
     return Evidence(total, highest, tuple(peaks), after, block, sum(sizes))
 
 
-def _ranks(part: Values, past: dict[Hashable, list[float]], chance: Floats) -> tuple[Floats, Floats]:
+def _ranks(part: Values, past: dict[Hashable, list[float]], chance: Floats, is_single: bool) -> tuple[Floats, Floats]:
     """(values above each one, values there with it) in its stratum until then; (0, 1) where that says nothing."""
     ranks = np.zeros((2, len(part.values)))
     ranks[1] = 1.0
@@ -92,7 +94,7 @@ def _ranks(part: Values, past: dict[Hashable, list[float]], chance: Floats) -> t
         seen = past.setdefault(stratum, [])
         above, below = len(seen) - bisect_right(seen, value), bisect_left(seen, value)
         equal = len(seen) - above - below
-        if seen and not (len(seen) == 1 and equal):
+        if seen and not (is_single and len(seen) == 1 and equal):
             ranks[:, row] = above + int(tie * (equal + 1)), len(seen) + 1
         insort(seen, value)
     return ranks[0], ranks[1]

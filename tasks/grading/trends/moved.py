@@ -115,12 +115,14 @@ class Drift(NamedTuple):
         return tuple(row for row in self.rows if row.is_found)
 
 
-def drifted(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame], false_alarms: float = FALSE_ALARMS) -> Drift:
+def drifted(
+    old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame], false_alarms: float = FALSE_ALARMS, grows: bool = False
+) -> Drift:
     """Whether new logs are like old ones, each as `observed`, in the order of time.
 
     Over all channels, slices and looks, however often it is called as logs are added to `new`, the chance that anything
-    is found while nothing moved is at most `false_alarms`. Channels and slices of the old logs are tested that have
-    FEWEST values there.
+    is found while nothing moved is at most `false_alarms`. grows: logs may be added to a single new one. Channels and
+    slices of the old logs are tested that have FEWEST values there.
     """
     old, new = _explained(old, old), _explained(new, old)
     before = pd.concat(old)
@@ -130,7 +132,7 @@ def drifted(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame], false_alar
     counts = before[before["channel"] != "label"].groupby(list(KEY), sort=False).size().reset_index(name="size")
     keys = [(str(a), str(b), str(c)) for a, b, c, size in counts.itertuples(index=False) if size >= FEWEST]
     shared = Counter(slice == "all" for _, slice, _ in keys)
-    rows, paired = [], set[str]()
+    rows, paired, is_single = [], set[str](), len(new) == 1 and not grows
     for key in keys:
         first = next((part[key] for part in logs[len(old) :] if key in part), None)
         known = {case for part in logs[: len(old)] if key in part for case in part[key]["case_id"]}
@@ -141,7 +143,7 @@ def drifted(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame], false_alar
             paired.add(key[0])
         values = [_values(part.get(key), is_class, is_paired) for part in logs]
         bar = log(len(shared) * shared[key[1] == "all"] / false_alarms)
-        found = evidence(values[: len(old)], values[len(old) :], bar, seed=crc32("/".join(key).encode()))
+        found = evidence(values[: len(old)], values[len(old) :], bar, crc32("/".join(key).encode()), is_single)
         rows.append(Moved(*key, found, bar, change(values[: len(old)], values[len(old) :])))
     rows.sort(key=lambda row: (not row.is_found, row.bar - row.evidence.log_peak))
     return Drift(tuple(rows), "refused" in paired, _to_label(rows, before))

@@ -59,7 +59,7 @@ def keep_drift(
             known[name] = rows
         elif _content(known[name]) != _content(frame.assign(log=name)):
             raise InputError(f"watch {watch!r} holds log {name!r} with other content", hint="a log keeps its name")
-    found = drifted(list(old.values()), [frame[[*OBSERVED]] for frame in known.values()])
+    found = drifted(list(old.values()), [frame[[*OBSERVED]] for frame in known.values()], grows=True)
     rows = drift_rows(found, list(known))
     if rows:
         run.commit("drift", f"{len(known):05d}", {Drifts: rows})
