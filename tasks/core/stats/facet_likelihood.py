@@ -217,7 +217,7 @@ class Likelihood:
 def log_prior(means: Floats) -> Floats:
     """Log weights of the nodes for normal abilities of these means and SD 1, (patterns, nodes)."""
     log = -0.5 * (NODES - means[:, None]) ** 2
-    return log - log_sum(log)
+    return np.asarray(log - log_sum(log))
 
 
 def log_sum(logs: Floats) -> Floats:
