@@ -1,6 +1,7 @@
 """Studies of rubric graphs on public data: python tests/studies/graphs.py devai|healthbench --data FOLDER --to FOLDER
 
 Writes a study whose graphs a language model makes, to be asked by `rubricflow batch FOLDER/study.yaml --work graph`.
+`measure --to FOLDER --warehouse DIR` prints how the graphs of DevAI's run stand to people's, with intervals over tasks.
 
 devai: requirements on software tasks, with people's prerequisites (`people.yaml`) and people's verdicts on the work of
 three agents; the requirements of every third task, in the order of their names, are those on which wording was chosen,
@@ -12,11 +13,28 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
+import numpy as np
 import pandas as pd
 import yaml
+
+from rubricflow.tasks.core.contracts.bundle import unlocked
+from rubricflow.tasks.core.contracts.graph import Edge, Graph
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.judging import Judgments
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, RubricGraphs
+from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.rewards.graph.subject import authored, subjects
+from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.compiled import compile_graph
+from rubricflow.tasks.rewards.reward.leakage import diagnose
+from rubricflow.tasks.rewards.reward.rows import judged_responses
 
 ENGINE = {"model": "large-language-model", "urls": ["http://127.0.0.1:9/v1"]}
 REWARD = {"retention": {"weak_prerequisite": 0.6, "strong_prerequisite": 0.2, "activation": 0.0}}
@@ -38,7 +56,7 @@ def devai(data: Path, to: Path, part: str) -> dict[str, Any]:
     chosen = [name for number, name in enumerate(names) if part == "all" or (number % 3 == 0) == (part == "chosen")]
     tasks = pd.read_parquet(data / "devai" / "tasks.parquet").set_index("task").loc[chosen]
     verdicts = pd.read_parquet(data / "devai" / "verdicts.parquet")
-    verdicts = verdicts[verdicts["task"].isin(chosen) & (verdicts["rater"] == "human")]
+    verdicts = verdicts[verdicts["task"].isin(chosen)]
     # One verdict is on a requirement that there is not.
     verdicts = verdicts.merge(needed[["task", "requirement_id"]])
     items, graphs = [], []
@@ -59,25 +77,31 @@ def devai(data: Path, to: Path, part: str) -> dict[str, Any]:
         graphs.append({"rubric_id": name, "edges": edges})
     (to / "people.yaml").write_text(yaml.safe_dump({"graphs": graphs}))
     (to / "items.jsonl").write_text("\n".join(map(json.dumps, items)))
-    work = verdicts[["task", "agent"]].drop_duplicates()
-    pd.DataFrame(
-        {"response_id": work["task"] + "/" + work["agent"], "item_id": work["task"], "text": "(a folder of files)"}
-    ).to_csv(to / "responses.csv", index=False)
+    marked = verdicts[verdicts["rater"] == "human"].groupby(["task", "agent"], as_index=False)["satisfied"].mean()
+    work = {"response_id": marked["task"] + "/" + marked["agent"], "item_id": marked["task"]}
+    pd.DataFrame(work | {"text": "(a folder of files)", "score": marked["satisfied"].round(2)}).to_csv(
+        to / "responses.csv", index=False
+    )
     pd.DataFrame(
         {
             "response_id": verdicts["task"] + "/" + verdicts["agent"],
+            "rater": verdicts["rater"].map({"human": "people"}).fillna("judge"),
             "criterion_id": "R" + verdicts["requirement_id"].astype(str),
             "level": verdicts["satisfied"].astype(int),
         }
-    ).drop_duplicates(["response_id", "criterion_id"]).to_csv(to / "marks.csv", index=False)
+    ).drop_duplicates(["response_id", "rater", "criterion_id"]).to_csv(to / "marks.csv", index=False)
     sources = [
         {"file": "items.jsonl", "items": {"item_id": "item_id", "question": "question", "criteria": "criteria"}},
-        {"file": "responses.csv", "responses": {"response_id": "response_id", "item_id": "item_id", "text": "text"}},
+        {
+            "file": "responses.csv",
+            "responses": {"response_id": "response_id", "item_id": "item_id", "text": "text"},
+            "scores": [{"rater": "people", "score": "score"}],
+        },
         {
             "file": "marks.csv",
             "marks": {
                 "response_id": "response_id",
-                "rater_id": {"const": "people"},
+                "rater_id": "rater",
                 "criterion_id": "criterion_id",
                 "level": "level",
             },
@@ -103,14 +127,97 @@ def healthbench(data: Path, to: Path, part: str) -> dict[str, Any]:
     }
 
 
+def measure(folder: Path, warehouse: Path) -> None:
+    """How a finished run's graphs, every earlier requirement as a parent, and flat rewards stand to people's graphs."""
+    study = load_study(folder / "study.yaml")
+    assert study.reward is not None
+    run = next(
+        one
+        for name in Warehouse.open(warehouse).runs()
+        if name.startswith(study.name)
+        for one in [Warehouse.open(warehouse).run(name)]
+    )
+    bundles = unlocked(run.table(Bundles, "lock").to_pylist())
+    items = run.table(Items, "ingest").to_pylist()
+    people = {name: one.graph for name, one in authored(folder / "people.yaml", subjects(items, bundles)).items()}
+    rows = run.table(RubricGraphs, "graph").to_pylist()
+    model = {row["rubric_id"]: Graph.model_validate_json(row["content"]) for row in rows}
+    earlier = {name: every_earlier(graph) for name, graph in people.items()}
+    names = sorted(people)
+    for part, chosen in (("chosen on", names[::3]), ("held back", [name for name in names if name not in names[::3]])):
+        for who, graphs in (("model", model), ("every earlier", earlier)):
+            for kind, closed in (("as written", False), ("implied", True)):
+                counts = np.array([overlap(graphs[name], people[name], closed) for name in chosen], dtype=float)
+                rng = np.random.default_rng(39)
+                drawn = counts[rng.integers(0, len(chosen), (2000, len(chosen)))].sum(axis=1)
+                for what, of in MEASURES.items():
+                    low, high = np.nanpercentile(of(drawn), (2.5, 97.5))
+                    value = of(counts.sum(axis=0)[None])[0]
+                    print(f"{part}, {who}, {kind}: {what} {value:.3f} [{low:.3f}, {high:.3f}] of {len(chosen)} tasks")
+        compiled = {
+            who: {name: compile_graph(name, bundles[name], graphs[name], study.reward.retention) for name in chosen}
+            for who, graphs in (("people", people), ("model", model), ("every earlier", earlier))
+        }
+        wanted = [item["item_id"] for item in items if item["item_id"] in chosen]
+        judged = judged_responses(
+            run,
+            run.ref(Items, "ingest"),
+            run.ref(Responses, "ingest"),
+            run.ref(Judgments, "ingest"),
+            bundles,
+            {name: compile_graph(name, bundles[name], people[name], study.reward.retention) for name in names},
+            study.reward,
+        )
+        judged = judged.only(np.isin(np.asarray(judged.item_id), wanted))
+        for who in ("flat", "people", "model", "every earlier"):
+            of = compiled.get(who, compiled["people"])
+            under = replace(
+                judged.batch, compiled=tuple(of.get(graph.rubric_id, graph) for graph in judged.batch.compiled)
+            )
+            rewarded = aggregate(under, "flat" if who == "flat" else "gear")
+            for row in diagnose(judged, who, rewarded, study.reward):
+                if row["slice"] == "all":
+                    ends = f"[{row['low']:.3f}, {row['high']:.3f}] of {row['n']}"
+                    print(f"{part}, {who}: {row['metric']} by {row['per']} {row['value']:.3f} {ends}")
+
+
+MEASURES = {
+    "precision": lambda sums: sums[:, 0] / sums[:, 1],
+    "recall": lambda sums: sums[:, 0] / sums[:, 2],
+    "F1": lambda sums: 2 * sums[:, 0] / (sums[:, 1] + sums[:, 2]),
+    "backwards": lambda sums: sums[:, 3] / sums[:, 1],
+}
+
+
+def every_earlier(graph: Graph) -> Graph:
+    """Every criterion a strong prerequisite of all that follow."""
+    names = [node.criterion_id for node in graph.nodes]
+    edges = [Edge(parent=a, child=b, relation="strong_prerequisite") for a, b in combinations(names, 2)]
+    return graph.model_copy(update={"edges": tuple(edges)})
+
+
+def overlap(graph: Graph, people: Graph, closed: bool) -> tuple[int, int, int, int]:
+    """Edges in both, in the first, in the second, and those of the first that the second has, or implies, backwards."""
+    sets = []
+    for one in (graph, people):
+        drawn: nx.DiGraph[str] = nx.DiGraph((edge.parent, edge.child) for edge in one.edges)
+        sets.append(set((nx.transitive_closure(drawn) if closed else drawn).edges))
+    reached = nx.transitive_closure(nx.DiGraph((edge.parent, edge.child) for edge in people.edges)).edges
+    return len(sets[0] & sets[1]), len(sets[0]), len(sets[1]), sum((b, a) in reached for a, b in sets[0])
+
+
 def main() -> None:
-    """Write the study."""
+    """Write the study, or measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("devai", "healthbench"))
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("what", choices=("devai", "healthbench", "measure"))
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--warehouse", type=Path)
     parser.add_argument("--to", type=Path, required=True)
     parser.add_argument("--part", choices=("all", "chosen", "held"), default="all")
     given = parser.parse_args()
+    if given.what == "measure":
+        measure(given.to, given.warehouse)
+        return
     given.to.mkdir(parents=True, exist_ok=True)
     study = {"devai": devai, "healthbench": healthbench}[given.what](given.data, given.to, given.part)
     study |= {"name": f"graphs_{given.what}", "marks": "calibrate", "rubrics": RUBRICS}

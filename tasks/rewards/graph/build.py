@@ -97,16 +97,16 @@ def build(
         annotator.tell(f"{len(others):,} rubrics, each in two orders: {planned_calls(others, annotator)}")
     said = ask_graphs(others, annotator) if annotator else {}
     for subject in others:
-        one = said.get(subject.rubric_id) or Annotated(proposals=stated_dependencies(subject))
-        given = {c.id: one.roles.get(c.id, by_sign(c)) for c in subject.criteria}
-        origins = {key: "annotator" if key in one.roles else "fallback" for key in given}
+        annotated = said.get(subject.rubric_id) or Annotated(proposals=stated_dependencies(subject))
+        given = {c.id: annotated.roles.get(c.id, by_sign(c)) for c in subject.criteria}
+        origins = {key: "annotator" if key in annotated.roles else "fallback" for key in given}
         drafts[subject.rubric_id] = GraphDraft(
             subject,
             *_voted_roles(given, origins, ballot[subject.rubric_id]),
-            roles_missing=len(given) - len(one.roles) if one.calls else 0,
-            proposals=one.proposals,
-            calls=tuple(one.calls),
-            failed=one.failed,
+            roles_missing=len(given) - len(annotated.roles) if annotated.calls else 0,
+            proposals=annotated.proposals,
+            calls=tuple(annotated.calls),
+            failed=annotated.failed,
         )
     graphs = []
     for name in subjects:

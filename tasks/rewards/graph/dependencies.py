@@ -166,7 +166,7 @@ def _taken(edge: object, subject: GraphSubject, roles: Mapping[str, Role], edges
         return f"{roles[parent]} → {roles[child]} allows no {relation}" if parent != child else "from one to itself"
     if (parent, child) in edges:
         return f"{parent[:80]} → {child[:80]} is given twice"
-    edges[parent, child] = StatedEdge(cast(Relation, relation), str(edge.get("reason") or "").strip()[:_REASON])
+    edges[parent, child] = StatedEdge(relation, str(edge.get("reason") or "").strip()[:_REASON])
     return None
 
 

@@ -165,8 +165,9 @@ def by_parents(figures: Figures) -> Table:
                 rows.append((name, COMPARED[aggregation], *cells))
     header = ("the child has", "aggregation", "leakage", "violated edges", "preservation", "satisfied edges")
     note = (
-        "With one parent that is satisfied hard gating keeps all of the child by construction, and so does GEAR where "
-        "verdicts are yes or no: they are equal there. GEAR keeps more than gates only where another parent fails."
+        "With one parent that is satisfied gates by its own score keep all of the child by construction, and GEAR is "
+        "equal to them where the parent and all that it depends on are certain. GEAR keeps more than gates only where "
+        "another parent fails."
     )
     return Table("parents", "By the number of parents", header, rows, (note,))
 

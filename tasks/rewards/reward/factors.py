@@ -91,7 +91,8 @@ def taught_by_marks(
     learned = paying(batch, np.where(cells, marks, np.nan), settings.threshold)
     if not any(cases.any() for _, cases in learned):
         rule = f"'{plan.target}' marked no credited criterion of the calibration split whose parent fails"
-        raise InputError(rule, field="reward.learn")
+        hint = "only responses with a score are dealt to the calibration split"
+        raise InputError(rule, field="reward.learn", hint=hint)
     rows = list[Record]()
     for graph, (factors, cases) in zip(graphs, learned, strict=True):
         for edge, relation, prior, factor, n in zip(
@@ -105,12 +106,12 @@ def taught_by_marks(
     resampling, figures = Resampling.plan(judged, settings), list[Record]()
     for name, retained in methods.items():
         share = aggregate(replace(batch, compiled=tuple(retained)), "gear").marginal
-        cases = edge_cases(batch, share, settings.threshold)
-        tested = np.flatnonzero(cases.violated & ~np.isnan(marks[cases.child]) & (split[cases.response] == "test"))
-        tested = tested[np.unique(cases.child[tested], return_index=True)[1]]
-        missed = (cases.effective[tested] - marks[cases.child[tested]]) ** 2
-        figure = resampling.figure(ratio, cases.response[tested], [missed, np.ones(len(tested))])
-        figures.append(record("credit error", name, figure, len(tested), cases.left_out, per="child"))
+        tried = edge_cases(batch, share, settings.threshold)
+        tested = np.flatnonzero(tried.violated & ~np.isnan(marks[tried.child]) & (split[tried.response] == "test"))
+        tested = tested[np.unique(tried.child[tested], return_index=True)[1]]
+        missed = (tried.effective[tested] - marks[tried.child[tested]]) ** 2
+        figure = resampling.figure(ratio, tried.response[tested], [missed, np.ones(len(tested))])
+        figures.append(record("credit error", name, figure, len(tested), tried.left_out, per="child"))
     return Lesson(rows, figures)
 
 

@@ -38,7 +38,10 @@ SLICES: dict[str, tuple[Relation, ...]] = {
     **{relation: (relation,) for relation in RELATIONS},
 }
 BOOLEAN = "every local score is 0 or 1: gating leaks nothing by construction"
-ONE_PARENT = "one parent that is satisfied: hard gating keeps all of the child by construction, as GEAR does at 0 or 1"
+ONE_PARENT = (
+    "one parent, satisfied: gates by its own score keep all of the child, and so does GEAR where it and all that it "
+    "depends on are certain"
+)
 GATED = "gates close at the threshold that makes a case: nothing leaks by construction"
 
 
@@ -133,7 +136,9 @@ def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings:
     if np.isin(judged.batch.local[judged.batch.scored], (0.0, 1.0)).all():
         note = BOOLEAN
     records = []
-    kept = dict.fromkeys((*SLICES, *PARENTS)) | {"1 parent": None if aggregation == "flat" else ONE_PARENT}
+    kept = dict.fromkeys((*SLICES, *PARENTS)) | {
+        "1 parent": ONE_PARENT if aggregation in ("hard_local", "gear") else None
+    }
     slices = {
         name: np.isin(cases.relation, [RELATIONS.index(relation) for relation in relations])
         for name, relations in SLICES.items()

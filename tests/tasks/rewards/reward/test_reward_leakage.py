@@ -250,9 +250,12 @@ def test_parts_by_the_number_of_parents_hold_every_edge_once_and_each_child_with
             assert value is None if not mine else value == pytest.approx(np.mean(mine))
 
 
-def test_with_one_satisfied_parent_gates_keep_all_and_gear_does_where_scores_are_yes_or_no():
+def test_with_one_satisfied_parent_gates_keep_all_and_gear_does_where_all_above_it_holds():
     locals_ = locals_of([THREE], [0, 0], [[1.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
-    for aggregation in ("hard_local", "hard_propagated", "gear"):
+    for aggregation in ("hard_local", "gear"):
         found = told(locals_, aggregation)["preservation", "edge", "1 parent"]
         assert (found["value"], found["n"]) == (1.0, 2)
         assert found["note"]
+    chain = locals_of([rubric([1, 1, 1], [(0, 1, WEAK), (1, 2, WEAK)])], [0], [[0.0, 1.0, 1.0]])
+    kept = [told(chain, name)["preservation", "edge", "1 parent"]["value"] for name in ("hard_local", "gear")]
+    assert kept == pytest.approx([1.0, 0.6 + 0.6 * 0.4])
