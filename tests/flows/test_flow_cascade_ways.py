@@ -27,7 +27,7 @@ from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 WITHOUT_FIGURES = True
 """What is asked and kept does not hang on them, see conftest.py."""
 
-ANSWERS, LABELLED = 90, 60
+ANSWERS, LABELLED = 90, 45
 NAMES = ("plain", "rash", "dear")
 STUDY = """
 name: ways
