@@ -260,7 +260,9 @@ def appended(new: LogStudy, earlier: Mapping[str, pd.DataFrame]) -> LogStudy:
     """The study of a new log with the labelled answers, verdicts, labels and marks of an earlier one before its own:
     what they taught is applied, and the new answers are scored by it. The earlier ones keep their ids, by which folds
     are drawn, so that the same mapping is fitted again."""
-    labelled = {*earlier["labels"]["response_id"]}
+    items = {*new.answers["item_id"]}
+    asked = earlier["answers"].loc[earlier["answers"]["item_id"].isin(items), "response_id"]
+    labelled = {*earlier["labels"]["response_id"]} & {*asked}
     kept = {name: frame[frame["response_id"].isin(labelled)] for name, frame in earlier.items()}
 
     def apart(frame: pd.DataFrame, column: str, taken: set[str]) -> pd.DataFrame:

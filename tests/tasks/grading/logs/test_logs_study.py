@@ -15,7 +15,7 @@ from rubricflow.tasks.grading.lock.rubric import authored
 from rubricflow.tasks.grading.logs.labels import read_labels
 from rubricflow.tasks.grading.logs.read import read_log
 from rubricflow.tasks.grading.logs.record import LogScale
-from rubricflow.tasks.grading.logs.study import NO_ANSWER, LogStudy, appended, people_scale, study_of
+from rubricflow.tasks.grading.logs.study import NEW, NO_ANSWER, LogStudy, appended, people_scale, study_of
 
 
 @pytest.mark.parametrize(
@@ -118,3 +118,16 @@ def test_a_question_with_its_answer_stays_a_text_and_an_unknown_form_too(tmp_pat
         made = made_of(tmp_path, [*rows, {"id": "b", "score": 0, "answer": "No."}], "id,score\na,1\n")
         assert made.answers["text"].tolist() == ["So.", "No."]
         assert "traces" not in made.study["data"]["sources"][0]
+
+
+def test_an_earlier_calibration_brings_the_criteria_of_the_new_log_alone(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"id": case, "criterion": criterion, "score": 1} for case in ("a", "b") for criterion in ("clear", "deep")
+    ]
+    before = made_of(tmp_path, rows, "id,clear,deep\na,1,0\n")
+    later: list[dict[str, object]] = [{"id": case, "criterion": "deep", "score": 0} for case in ("a|deep", "c")]
+    new = made_of(tmp_path, later, "id,score\nc,1\n")
+    both = appended(new, {name: getattr(before, name) for name in ("answers", "verdicts", "labels", "marks")})
+    assert both.answers["response_id"].tolist() == ["a|deep", f"{NEW}a|deep", "c"]
+    assert both.verdicts["response_id"].tolist() == ["a|deep", f"{NEW}a|deep", "c"]
+    assert both.labels["response_id"].tolist() == both.marks["response_id"].tolist() == ["a|deep"]
