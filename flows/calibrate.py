@@ -22,7 +22,7 @@ from rubricflow.tasks.grading.logs.files import STUDY
 from rubricflow.tasks.grading.logs.labels import read_labels
 from rubricflow.tasks.grading.logs.read import read_log
 from rubricflow.tasks.grading.logs.record import JudgeFacts, Log
-from rubricflow.tasks.grading.logs.study import LogStudy, appended, study_of
+from rubricflow.tasks.grading.logs.study import NEW, LogStudy, appended, study_of
 from rubricflow.tasks.grading.logs.written import scored, written
 from rubricflow.tasks.grading.trends.moved import CHANNELS, drifted, observed
 
@@ -86,14 +86,15 @@ def calibrate(
     print(f"study: {file}")
     grade(study=str(file), warehouse=warehouse)
     proposed = propose_labels(file, warehouse, None, _NEXT)
+    columns = ["response_id", "score", "low", "high", "risk", "route", "route_reason"]
+    rows = scored(log, proposed.run.table(Predictions, "calibrate", columns).to_pandas())
+    if earlier is not None:  # the run holds the answers that taught it, too
+        print(f"of this log's own {len(rows):,} verdicts {rows['relied_on'].sum():,} can be relied on without a person")
     if to is not None:
-        columns = ["response_id", "score", "low", "high", "risk", "route", "route_reason", "sample"]
-        predictions = proposed.run.table(Predictions, "calibrate").to_pandas()
-        rows = scored(log, predictions[[name for name in columns if name in predictions]])
         write_atomically(to, written(log, rows, to, datetime.now(UTC).isoformat()).encode())
         print(f"scores: {to}")
     if proposed.rows:
-        print(f"label next: {', '.join(row['response_id'] for row in proposed.rows)}")
+        print(f"label next: {', '.join(row['response_id'].removeprefix(NEW) for row in proposed.rows)}")
 
 
 def _say(log: Log) -> None:

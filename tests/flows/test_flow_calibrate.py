@@ -99,6 +99,7 @@ def test_a_log_is_calibrated_applied_and_refused_for_another_judge(
     calibrate([same], earlier=tmp_path / "rain.calibration", warehouse=str(warehouse))
     applied = run_of(warehouse, "later")
     assert mapping_of(applied) == mapping_of(run)
+    assert "of this log's own 30 verdicts" in capsys.readouterr().out
     scored = set(applied.table(Predictions, "calibrate")["response_id"].to_pylist())
     assert scored == {row["id"] for row in rows[:50]} | {f"new|{row['id']}" for row in later}
 
