@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, Compare
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.stats.comparisons import strengths, win_shares
@@ -22,6 +23,8 @@ from rubricflow.tasks.grading.judge.rows import Case, Grading
 from rubricflow.tasks.grading.judge.score import Scored
 
 TIE = "tie"
+MOST_JOINED = 5_000
+"""Answers to an item that are compared in pairs: their strengths take half a minute at 4,000, and time as the cube."""
 _BEHIND = "behind: "
 """What stands in a comparison's part before the answers that are shown after the first."""
 
@@ -42,7 +45,8 @@ def is_compared(case: Case) -> bool:
 
 def comparisons(cases: Iterable[Case], sample: int = 0) -> list[Case]:
     """What is asked about cases that are compared, item by item: every pair in both orders, or groups in an order drawn
-    for the sample. An item with a single response is not asked about."""
+    for the sample. An item with a single response is not asked about. InputError, before anything is asked, for an item
+    with more than MOST_JOINED responses to compare in pairs."""
     of_item: dict[str, dict[str, Case]] = defaultdict(dict)
     for case in cases:
         of_item[case.item_id][case.response_id] = case
@@ -53,6 +57,9 @@ def comparisons(cases: Iterable[Case], sample: int = 0) -> list[Case]:
         plan = protocol.compare or Compare()
         orders: list[tuple[str, ...]] = []
         if PROTOCOLS[protocol.name].compares == "pairs":
+            if len(by_id) > MOST_JOINED:
+                rule = f"item '{item_id}' has {len(by_id):,} answers; at most {MOST_JOINED:,} are compared in pairs"
+                raise InputError(rule, field="judge.protocol", hint="protocol: groupwise has no such limit")
             for pair in pairs_of(list(by_id), plan):
                 orders += [pair, pair[::-1]]
         else:

@@ -18,12 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import Compare, Repair
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.grading.judge.comparing import groups_of, pairs_of
+from rubricflow.tasks.grading.judge.comparing import MOST_JOINED, comparisons, groups_of, pairs_of
 from rubricflow.tasks.grading.judge.grade import asked_about, check, first_requests, grade_batch
 from rubricflow.tasks.grading.judge.rows import Case, Rater
 
@@ -283,3 +284,11 @@ def test_verdicts_as_judges_write_them(reply: str, value: Mapping[str, object] |
     (comparison, _) = asked_about(cases_of(bundle_of(), "r1", "r2"))
     (request,) = first_requests(comparison, NOBODY)
     assert check(request, Reply(text=reply)).value == value
+
+
+def test_more_answers_than_strengths_are_found_for_are_refused_before_anything_is_asked() -> None:
+    one = cases_of(bundle_of())[0]
+    many = [replace(one, response_id=f"r{number}") for number in range(MOST_JOINED + 1)]
+    with pytest.raises(InputError, match="item 'i1' has 5,001 answers"):
+        comparisons(many)
+    assert len(comparisons(many[:40])) > 40
