@@ -127,9 +127,9 @@ class Retentions(Row, table="retentions", key=("rubric_id", "parent", "child")):
     by_relation: Share
     """The relation's factor, that it takes the place of."""
     n: Natural
-    """Labelled responses fitted on."""
+    """Labelled responses fitted on; by marks the credited and marked children whose parent fails."""
     target: str
-    """The human score fitted to."""
+    """The human score fitted to, or whose marks."""
 
 
 class Diagnostics(Row, table="diagnostics", key=("metric", "aggregation", "per", "slice")):
