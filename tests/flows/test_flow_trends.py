@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rubricflow.flows.cli import COMMANDS, app, options_of
-from rubricflow.tasks.core.contracts.tables.trends import Drifts, Watched
+from rubricflow.tasks.core.contracts.tables.trends import Drifts, WatchedValues
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
 HOUSE = Path(__file__).resolve().parents[2]
@@ -113,7 +113,7 @@ def test_a_look_that_was_killed_loses_nothing(tmp_path: Path, after_s: float) ->
     process.wait()
     assert run(*words, tmp_path / "killed")[0] == run(*words, tmp_path / "whole")[0] == 0
     tables = [
-        Warehouse.open(tmp_path / name).run("watch-judge").table(Watched, "watched").to_pandas()
+        Warehouse.open(tmp_path / name).run("watch-judge").table(WatchedValues, "watched").to_pandas()
         for name in ("killed", "whole")
     ]
     pd.testing.assert_frame_equal(*tables)

@@ -34,7 +34,7 @@ class Values(NamedTuple):
     """What values are compared within: a case that comes again, its class; one and the same where there is none."""
 
 
-class Evidence(NamedTuple):
+class DriftEvidence(NamedTuple):
     """Against a channel being as it was."""
 
     log_e: float
@@ -53,7 +53,7 @@ class Evidence(NamedTuple):
 
 def evidence(
     old: Sequence[Values], new: Sequence[Values], bar: float, seed: int = 0, is_single: bool = False
-) -> Evidence:
+) -> DriftEvidence:
     """Bets that the values of `new`, log by log, are not as those of `old` and of each other.
 
     bar: the logarithm that an alarm needs. seed: breaks ties of equal values, which must not depend on them. Ranks
@@ -83,7 +83,7 @@ def evidence(
                 after = sum(sizes[:look]) + ceil(sizes[look] * crossed / len(path))
             capital, highest, total = path[-1], max(highest, float(totals.max())), float(totals[-1])
         peaks.append(highest)
-    return Evidence(total, highest, tuple(peaks), after, block, sum(sizes))
+    return DriftEvidence(total, highest, tuple(peaks), after, block, sum(sizes))
 
 
 def _ranks(part: Values, past: dict[Hashable, list[float]], chance: Floats, is_single: bool) -> tuple[Floats, Floats]:
@@ -159,7 +159,7 @@ def _merged(apart: Floats, block: int) -> Values:
     return Values(np.array([float(part.mean()) for part in parts]), [None] * len(parts))
 
 
-class Change(NamedTuple):
+class MeanChange(NamedTuple):
     """How far a channel moved."""
 
     old: float
@@ -174,7 +174,7 @@ class Change(NamedTuple):
     """Number of the first new log that is like the last ones rather than those before."""
 
 
-def change(old: Sequence[Values], new: Sequence[Values]) -> Change:
+def change(old: Sequence[Values], new: Sequence[Values]) -> MeanChange:
     """Of the new logs from the one on that parts them best from what was before; paired where strata are single cases
     that both have."""
     sums = [(len(part.values), part.values.sum()) for part in (*old, *new)]
@@ -200,9 +200,9 @@ def change(old: Sequence[Values], new: Sequence[Values]) -> Change:
         lower = parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)
         freedom = sum(parts) ** 2 / lower if lower else 1.0
     else:
-        return Change(mean_a, mean_b, mean_b - mean_a, None, None, len(a), len(b), since)
+        return MeanChange(mean_a, mean_b, mean_b - mean_a, None, None, len(a), len(b), since)
     half = float(t.ppf(0.975, freedom)) * error
-    return Change(mean_a, mean_b, value, value - half, value + half, len(a), len(b), since)
+    return MeanChange(mean_a, mean_b, value, value - half, value + half, len(a), len(b), since)
 
 
 def _by_stratum(logs: Iterable[Values]) -> dict[Hashable, list[float]]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from sklearn.isotonic import IsotonicRegression
 
-from rubricflow.tasks.core.stats.drift import Change, Evidence, Values, change, evidence
+from rubricflow.tasks.core.stats.drift import DriftEvidence, MeanChange, Values, change, evidence
 from rubricflow.tasks.core.text.quotes import find
 
 CHANNELS: Mapping[str, str] = {
@@ -88,10 +88,10 @@ class Moved(NamedTuple):
     channel: str
     slice: str
     value_of: str
-    evidence: Evidence
+    evidence: DriftEvidence
     bar: float
     """The logarithm from which on it counts as moved."""
-    change: Change
+    change: MeanChange
 
     @property
     def is_found(self) -> bool:

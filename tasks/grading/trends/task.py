@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.tables.trends import Drifts, Means, Watched
+from rubricflow.tasks.core.contracts.tables.trends import Drifts, Means, WatchedValues
 from rubricflow.tasks.core.monitor.artifacts import announce
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.catalogue import write_database
@@ -46,16 +46,16 @@ def keep_drift(
     run = warehouse.run(f"watch-{watch}")
     kept = [frame.assign(log=name) for name, frame in old.items()]
     if run.done("old", LAST):
-        there = run.table(Watched, "old").to_pandas()
+        there = run.table(WatchedValues, "old").to_pandas()
         if _content(there) != _content(pd.concat(kept)):
             names = ", ".join(there["log"].unique())
             raise InputError(f"watch {watch!r} began with other old logs ({names})", hint="name another: --watch NAME")
-    run.once("old", lambda: {Watched: pd.concat(kept)[list(Watched.model_fields)].to_dict("records")})
+    run.once("old", lambda: {WatchedValues: pd.concat(kept)[list(WatchedValues.model_fields)].to_dict("records")})
     known = _logs(run)
     for name, frame in new.items():
         if name not in known:
-            rows = frame.assign(log=name)[list(Watched.model_fields)]
-            run.commit("watched", f"{len(known):05d}", {Watched: rows.to_dict("records")})
+            rows = frame.assign(log=name)[list(WatchedValues.model_fields)]
+            run.commit("watched", f"{len(known):05d}", {WatchedValues: rows.to_dict("records")})
             known[name] = rows
         elif _content(known[name]) != _content(frame.assign(log=name)):
             raise InputError(f"watch {watch!r} holds log {name!r} with other content", hint="a log keeps its name")
@@ -63,7 +63,7 @@ def keep_drift(
     rows = drift_rows(found, list(known))
     if rows:
         run.commit("drift", f"{len(known):05d}", {Drifts: rows})
-    _finish(run, watch, Watched, "old")
+    _finish(run, watch, WatchedValues, "old")
     if found.found:
         announce("rubricflow.drift.found", run.run_id, moved=[row.channel for row in found.found], label=found.to_label)
     return run, found, rows
@@ -90,12 +90,12 @@ def drift_rows(found: Drift, logs: Sequence[str]) -> list[dict[str, Any]]:
 def _logs(run: Run) -> dict[str, pd.DataFrame]:
     """The new logs that a watch holds, in the order in which they were added."""
     shards = sorted(run.shards("watched"))
-    frames = [run.shard(Watched, "watched", name).to_pandas() for name in shards]
+    frames = [run.shard(WatchedValues, "watched", name).to_pandas() for name in shards]
     return {str(frame["log"].iloc[0]): frame for frame in frames}
 
 
 def _content(rows: pd.DataFrame) -> str:
-    return digest_of(rows[list(Watched.model_fields)].to_dict("records"))
+    return digest_of(rows[list(WatchedValues.model_fields)].to_dict("records"))
 
 
 def _finish(run: Run, name: str, row: type[Any], stage: str) -> None:

@@ -47,7 +47,7 @@ class Means(Row, table="means", key=("arm", "less", "slice", "value_of")):
     """Further labels that would halve the interval; null where labelling all of these answers would not."""
 
 
-class Watched(Row, table="watched", key=("log", "answer_id", "channel", "slice", "value_of")):
+class WatchedValues(Row, table="watched", key=("log", "answer_id", "channel", "slice", "value_of")):
     """What is watched of an answer in a log."""
 
     log: str
