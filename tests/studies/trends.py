@@ -179,7 +179,10 @@ def alarms(years: int = 200, kinds: tuple[str, ...] = STREAMS) -> None:
     """One channel, 365 looks; and a shift of a standard deviation's part from day 100 on."""
     print("stream | ever above 20 (at most .05) | above 100 (.01) | above 2,000, ten channels' bar (.0005) | years")
     for kind in kinds:
-        peaks = [evidence(*streams(kind, np.random.default_rng(seed)), bar=log(2000)).log_peak for seed in range(years)]
+        peaks = [
+            evidence(*streams(kind, np.random.default_rng(seed)), bar=log(2000), seed=seed).log_peak
+            for seed in range(years)
+        ]
         above = [share(sum(peak >= log(bar) for peak in peaks), years) for bar in (20, 100, 2000)]
         print(kind, *above, years, sep=" | ", flush=True)
     print("stream | shift, standard deviations | found at ten channels' bar | cases until then, median | runs")
