@@ -221,8 +221,8 @@ def log_prior(means: Floats) -> Floats:
 
 
 def log_sum(logs: Floats) -> Floats:
-    """Logarithm of the sum of exponentials over the second axis, which stays with length 1: to the last bit what scipy's
-    `logsumexp` gives, in a third of its time. logs: finite or -inf, in no sum all of them -inf."""
+    """Logarithm of the sum of exponentials over the second axis, which stays with length 1: to the last bit what
+    scipy's `logsumexp` gives, in a third of its time. logs: finite or -inf, in no sum all of them -inf."""
     most = logs.max(axis=1, keepdims=True)
     is_most = logs == most
     count = is_most.sum(axis=1, keepdims=True, dtype=np.float64)
