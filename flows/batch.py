@@ -116,7 +116,7 @@ def unfinished(several: Sequence[Graded], in_flight: InFlight) -> dict[str, Unfi
     paid: defaultdict[str, list[Reply]] = defaultdict(list)
     for graded in several:
         for called in graded.called:
-            name = called.case.response_id
+            name = called.response_id
             last = called.answer.attempts[-1]
             paid[name] += made(called)
             if last.reply.error == PENDING:
@@ -135,7 +135,7 @@ def finished(graded: Graded, names: Collection[str]) -> Graded:
     return replace(
         graded,
         judged=[judged for judged in graded.judged if judged.case.response_id not in names],
-        called=[called for called in graded.called if called.case.response_id not in names],
+        called=[called for called in graded.called if called.response_id not in names],
     )
 
 
@@ -153,8 +153,8 @@ def troubles(graded: Graded) -> dict[str, Trouble]:
             trouble = Trouble(last.reply.error.partition(":")[0], last.reply.error)
         elif answer.value is None or last.checked.violations:
             trouble = Trouble(reason_of(answer), last.reply.text or last.reply.error or "")
-        if trouble and (trouble.reason in FAILURES or called.case.response_id not in met):
-            met[called.case.response_id] = trouble
+        if trouble and (trouble.reason in FAILURES or called.response_id not in met):
+            met[called.response_id] = trouble
     return met
 
 

@@ -127,7 +127,7 @@ def planned(
     if only:
         identity["only"] = list(only)
     recordings: dict[str, str] = {}
-    for name in filter(None, [*(judge.replies for judge in _judges(study)), study.graph.replies]):
+    for name in filter(None, (choice.replies for choice in _models(study))):
         with suppress(InputError):  # what cannot be read is left to the stage that needs it
             recordings[name] = read_recording(base / name).header.in_words
     if recordings:
@@ -153,11 +153,16 @@ def _judges(study: Study) -> list[Judge]:
     return [*study.judge.jurors.values(), *(study.annotation.annotators.values() if study.annotation else ())]
 
 
+def _models(study: Study) -> list[Choice]:
+    """All whom a model may answer for."""
+    judges = _judges(study)
+    return [*judges, *(judge.support_by for judge in judges if judge.support_by), study.graph]
+
+
 def inputs(study: Study, base: Path) -> dict[str, str]:
     """File or folder of weights, as the study names it → SHA-256 of its content; what is missing is left to the stage
     that reads it."""
-    judges = _judges(study)
-    models: list[Choice] = [*judges, study.graph]
+    judges, models = _judges(study), _models(study)
     files = [study.rubrics.file, study.graph.file, study.graph.votes, *(judge.grader for judge in judges)]
     files += [study.reward.edge_retention] if study.reward else []
     files += [judge.foreign.file for judge in judges if judge.foreign]

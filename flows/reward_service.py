@@ -157,7 +157,7 @@ class RewardService:
         worth = appraisals(batch.local.batch, flat, gear, self._reward.threshold)
         paid: defaultdict[str, list[Reply]] = defaultdict(list)
         for called in [*batch.graded.called, *(batch.repeats.called if batch.repeats else ())]:
-            paid[called.case.response_id] += made(called)
+            paid[called.response_id] += made(called)
         twice = agreements(batch.graded.judged, batch.repeats.judged if batch.repeats else ())
         rows = zip(batch.graded.judged, posed, worth, batch.rewards, batch.variances, batch.missing, strict=True)
         answers: list[RolloutAnswer] = []

@@ -166,8 +166,10 @@ def needs(study: Study, work: Work) -> Iterator[tuple[str, str]]:
         for juror, judge in study.judge.jurors.items():
             place = f"judge.jury.{juror}" if juror else "judge"
             choices[place] = judge
-            if judge.relevance is not None:
-                yield "embedded", f"{place}.relevance"
+            if judge.support is not None:
+                yield "embedded", f"{place}.support"
+            if judge.support_by is not None:
+                choices[f"{place}.support_by"] = judge.support_by
             if judge.evidence_match == "semantic":
                 yield "embedded", f"{place}.evidence_match: semantic"
     if work == "annotate":

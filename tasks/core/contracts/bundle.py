@@ -21,10 +21,10 @@ from rubricflow.tasks.core.contracts.protocols import (
     FinalScore,
     Level,
     ProtocolName,
-    RelevanceRule,
     Repair,
     RubricMemory,
     Signal,
+    SupportRule,
 )
 from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Positive, left_out
 
@@ -163,8 +163,8 @@ class JudgingRules(Frozen):
     shared_quotes: int | None = left_out(None, ge=1)
     """How many criteria may stand on the same words: where more do, the words prove none of them. Null for any number,
     and then left out of the content: bundles from before it was keep their ids."""
-    relevance: RelevanceRule | None = left_out(None)
-    """What becomes of quotes that say nothing of their criterion. Null for no check, and then left out as above."""
+    support: SupportRule | None = left_out(None)
+    """A second look at every credit. Null for none, and then left out as above."""
     level: Level = left_out("stated")
     """Where the model's probabilities are known: the level or score that the reply states; the likeliest; or of scores
     the expected one, and of criteria the likeliest. Left out of the content where it is the first, as `count` is."""

@@ -201,17 +201,20 @@ class Repair(Frozen):
     """Calls to mend evidence that does not hold."""
 
 
-class RelevanceRule(Frozen):
-    """What becomes of a quote that stands in the response and says nothing of its criterion."""
+class SupportRule(Frozen):
+    """A second look at every credit: does the passage quoted say what its criterion asks, see
+    tasks/grading/judge/support.py. It needs the sentence encoder."""
 
-    least: float = Field(default=-0.37, ge=-2, le=2)
-    """The relevance below which it is irrelevant, see tasks/grading/judge/evidence.py. On the demo's answers -0.37
-    refuses 5 %
-    of the quotes that belong to their criterion and 22 % of those that belong to another one, -0.51 1 % and 6 %
-    (tests/studies/relevance.py)."""
-    failed: Literal["count", "demote", "repair"] = "count"
-    """count: a signal tells of it; demote: it fails as a quote that does not stand; repair: so, and another call may
-    mend it."""
+    least: Share | None = None
+    """The probability below which it does not. Null: the highest at which at most 3 % of the marked credits that people
+    give fall below it or, without enough marks, a half. Where there is no probability, for want of marks and of a
+    further judge, nothing fails."""
+    failed: Literal["count", "demote", "review"] = "count"
+    """What becomes of a credit below it: kept, with a signal; withdrawn, as one whose quote does not stand; or taken
+    for undecided, so that a person decides."""
+    asked: Share = 0.5
+    """With `judge.support_by`: the share of the credits that the further judge is asked about, those nearest the limit,
+    ten in a call."""
 
 
 class RubricMemory(Frozen):

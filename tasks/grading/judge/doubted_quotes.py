@@ -1,5 +1,5 @@
 """Quotes that stand in the response, word for word, and are no evidence all the same: on one span lean more criteria
-than the bundle allows, or the quote says nothing of its criterion (`tasks.grading.judge.evidence`).
+than the bundle allows.
 
 A quote is shared by k criteria where more than half of its characters are quoted by k criteria, itself included, that
 are credited: so it is the span that counts, not how much of it a quote takes. No rule could tell which of too many
@@ -10,10 +10,9 @@ level where another quote of its own holds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -66,10 +65,8 @@ class Wording:
 
 Place = tuple[int, int]
 """Index of a decision and of a row of its evidence."""
-NOTHING: Mapping[Place, str] = MappingProxyType({})
 SUPPORTING = frozenset({"verified", "context", "semantic", "shared"})
 """Statuses of quotes that stand in the response, whether or not they count."""
-_VIOLATION = {"shared": "shared_quote", "irrelevant": "irrelevant"}
 
 
 class Doubted(NamedTuple):
@@ -120,21 +117,17 @@ def settled(
     decisions: Sequence[Decision],
     protocol: Protocol,
     criteria: Sequence[Criterion],
-    irrelevant: Mapping[Place, str] = NOTHING,
     action_of: Callable[[Criterion], str] | None = None,
 ) -> Doubted:
-    """The decisions by what the protocol says of shared and of irrelevant quotes, which lose what they proved; settling
-    what is settled changes nothing. A criterion that is only weakly groundable keeps its level.
+    """The decisions by what the protocol says of shared quotes, which lose what they proved; settling what is settled
+    changes nothing. A criterion that is only weakly groundable keeps its level.
 
-    criteria: of the decisions, in their order; irrelevant: the quotes that are, each with its status; action_of: what
-    becomes of a level that no quote supports, where that is not for the protocol alone to say.
+    criteria: of the decisions, in their order; action_of: what becomes of a level that no quote supports, where that is
+    not for the protocol alone to say.
     """
     signals, violations, kept = Counter[str](), [], list(decisions)
-    if protocol.relevance and protocol.relevance.failed == "count":
-        signals.update(irrelevant.values())
-        irrelevant = NOTHING
     doubted: dict[int, dict[int, str]] = {}
-    for (i, j), status in {**beyond(decisions, protocol.shared_quotes), **irrelevant}.items():
+    for (i, j), status in beyond(decisions, protocol.shared_quotes).items():
         doubted.setdefault(i, {})[j] = status
     for i, statuses in doubted.items():
         decision, criterion = decisions[i], criteria[i]
@@ -153,7 +146,7 @@ def settled(
         level = decision.level if action == "counted" else 0
         kept[i] = kept[i]._replace(level=level, verified=False, action=action)
         signals.update(("unsupported", action))
-        violations.append(f"{_VIOLATION[max(statuses.values())]}:{criterion.id}")
+        violations.append(f"shared_quote:{criterion.id}")
     return Doubted(tuple(kept), signals, tuple(violations))
 
 

@@ -16,15 +16,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
-from rubricflow.tasks.core.llm.encoder import Encoder, minilm, require_encoder
-from rubricflow.tasks.core.llm.request import cached_by_identity
+from rubricflow.tasks.core.contracts.bundle import Criterion
+from rubricflow.tasks.core.llm.encoder import Encoder, minilm
 from rubricflow.tasks.core.text.fold import fold, folded
 from rubricflow.tasks.core.text.languages import is_negated
 from rubricflow.tasks.core.text.quotes import (
@@ -41,43 +40,10 @@ from rubricflow.tasks.core.text.quotes import (
 from rubricflow.tasks.core.text.tokens import counts, has_two_words, is_single_word, tokens
 from rubricflow.tasks.core.text.traces import of_trace
 from rubricflow.tasks.core.text.units import Unit
-from rubricflow.tasks.grading.judge.doubted_quotes import SUPPORTING, Place, Wording, wording
+from rubricflow.tasks.grading.judge.doubted_quotes import Wording, wording
 from rubricflow.tasks.grading.judge.protocol import Question
-from rubricflow.tasks.grading.judge.rows import Case, Decision
+from rubricflow.tasks.grading.judge.rows import Case
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE, PLAIN, UnitNames, names_of
-
-
-class Relevance:
-    """How relevant quotes are to the criteria of one bundle. A bundle with one criterion has nothing to compare with:
-    there every quote is relevant."""
-
-    def __init__(self, criteria: Sequence[Criterion], least: float, encode: Encoder) -> None:
-        """least: the relevance below which a quote is irrelevant."""
-        self._least, self._encode = least, encode
-        self._rows = {criterion.id: row for row, criterion in enumerate(criteria)}
-        self._criteria = encode([looked_for(criterion) for criterion in criteria])
-
-    def relevances(self, quotes: Sequence[tuple[str, str]]) -> list[float]:
-        """The relevance of each (criterion, words); infinite where there is nothing to compare with."""
-        if not quotes:
-            return []
-        found = []
-        for (name, _), vector in zip(quotes, self._encode([words for _, words in quotes]), strict=True):
-            row, cosine = self._rows.get(name), self._criteria @ vector
-            others = None if row is None else np.delete(cosine, row)
-            found.append(float("inf") if others is None or not len(others) else float(cosine[row] - others.max()))
-        return found
-
-    def irrelevant(self, decisions: Sequence[Decision], text: str) -> dict[Place, str]:
-        """The quotes of a response that hold for a level above 0 and are irrelevant, each with its status."""
-        quotes = {}
-        for i, decision in enumerate(decisions):
-            supporting = [(j, row) for j, row in enumerate(decision.evidence) if row["status"] in SUPPORTING]
-            for j, row in supporting if decision.level else ():
-                quotes[i, j] = (decision.criterion_id, _words(row, text))
-        by_quote = zip(quotes, self.relevances(list(quotes.values())), strict=True)
-        return {place: "irrelevant" for place, relevance in by_quote if relevance < self._least}
-
 
 THRESHOLD = 0.75
 """Chosen by figures (tests/studies/semantic.py): of 400 quotes of a real judge, of four words or more, that stand
@@ -139,8 +105,6 @@ class Subject:
     """The same without the context, for criteria that take evidence from it."""
     match: Matcher | None = None
     """Who finds what a quote means where its words stand nowhere; None where only words count."""
-    relevance: Relevance | None = None
-    """Who tells quotes that say nothing of their criterion; None where that is not asked."""
     names: UnitNames = PLAIN
     """What the units are called where they are cited."""
 
@@ -183,10 +147,6 @@ class Subject:
     def _words(self) -> Counter[str]:
         return Counter(tokens(folded(self.text)))
 
-    def irrelevant(self, decisions: Sequence[Decision]) -> dict[Place, str]:
-        """See `Relevance.irrelevant`; none where that is not asked."""
-        return self.relevance.irrelevant(decisions, self.text) if self.relevance else {}
-
     def paragraph(self, unit: Unit) -> Unit:
         """The paragraph that holds a unit; the unit itself where there is none."""
         paragraphs = (other for other in self.units if other.kind == "paragraph")
@@ -208,7 +168,6 @@ def subject_of(question: Question | Case) -> Subject:
         wording=wording(bundle, question.question, question.context) if question.context else apart,
         apart=apart,
         match=Matcher(question.text, question.units, minilm()) if semantic else None,
-        relevance=relevance_of(bundle),
         names=names_of(bundle),
     )
 
@@ -342,27 +301,3 @@ def _windows(text: str, unit: Unit) -> list[Span]:
     windows = [words[start : start + size] for start in range(0, len(words), size)]
     spans = [Span(window[0][0], window[-1][1]) for window in windows]
     return [span for span in spans if span.end - span.start <= MAX_QUOTE and counts(text[span.start : span.end])]
-
-
-# Whether a quote says anything of its criterion: that it stands in the response proves that somebody wrote it, no
-# more.
-
-
-def looked_for(criterion: Criterion) -> str:
-    """What a criterion looks for, in words."""
-    return f"{criterion.text} {criterion.levels[-1]}"
-
-
-@partial(cached_by_identity, most=64)
-def relevance_of(bundle: Bundle) -> Relevance | None:
-    """Who judges relevance under a bundle; None where it asks for none. BackendError where the encoder is not there."""
-    rule = bundle.protocol.relevance
-    if rule is None:
-        return None
-    require_encoder("judge.relevance holds quotes against criteria by the sentence encoder (leave it out)")
-    return Relevance(bundle.criteria, rule.least, minilm())
-
-
-def _words(row: Mapping[str, object], text: str) -> str:
-    start, end = row["start"], row["end"]
-    return text[start:end] if isinstance(start, int) and isinstance(end, int) else str(row["quote"])

@@ -72,7 +72,10 @@ def grade_batch(
             rater,
             [Judged(case, (), {}) for case in cases],
             gradings,
-            [Called(case.answers[0], part_of(case), call) for case, call in zip(orders, calls, strict=True)],
+            [
+                Called(case.answers[0].response_id, part_of(case), call)
+                for case, call in zip(orders, calls, strict=True)
+            ],
             found.verdicts if PROTOCOLS[cases[0].bundle.protocol.name].compares == "pairs" else None,
         )
     answers: list[list[Answer]] = [[] for _ in cases]
@@ -95,7 +98,7 @@ def grade_batch(
     graded = Graded(rater)
     for place, (case, of_case) in enumerate(zip(cases, answers, strict=True)):
         outcome = outcomes[place]
-        graded.called += [Called(case, part.name, call) for part, call in of_case]
+        graded.called += [Called(case.response_id, part.name, call) for part, call in of_case]
         graded.judged.append(outcome.judged)
         graded.gradings.append(outcome.grading)
     return graded

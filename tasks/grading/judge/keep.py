@@ -22,7 +22,7 @@ from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.judge import prompt
-from rubricflow.tasks.grading.judge.evidence import HOLDS, INVALID, ground, looked_for, subject_of
+from rubricflow.tasks.grading.judge.evidence import HOLDS, INVALID, ground, subject_of
 from rubricflow.tasks.grading.judge.rows import Case, Decision, EarlierDecision
 from rubricflow.tasks.grading.judge.stored_cases import sheets_of
 
@@ -39,7 +39,6 @@ _RULES = (
     "echo",
     "level",
     "shared_quotes",
-    "relevance",
 )
 
 
@@ -105,8 +104,6 @@ def unchanged(earlier: Earlier, bundle: Bundle, question: str, context: str | No
     old = earlier.bundle
     if any(getattr(old.protocol, rule) != getattr(bundle.protocol, rule) for rule in _RULES):
         return frozenset()
-    if bundle.protocol.relevance and [*map(looked_for, old.criteria)] != [*map(looked_for, bundle.criteria)]:
-        return frozenset()  # a quote is held against all criteria
     same = set()
     for before in old.criteria:
         criterion = next((one for one in bundle.criteria if one.id == before.id), None)

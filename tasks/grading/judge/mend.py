@@ -29,7 +29,7 @@ Kind = Literal["contract", "semantic"]
 Role = Literal["contract_repair", "semantic_repair"]
 
 SEMANTIC = frozenset(
-    {"evidence_failed", "echo", "misattributed", "too_short", "no_diagnostic", "shared_quote", "irrelevant"}
+    {"evidence_failed", "echo", "misattributed", "too_short", "no_diagnostic", "shared_quote"}
     | {"other_kind"}
     | {"contradicted_score"}
 )
@@ -57,7 +57,6 @@ _WORDS = (
     ("no_diagnostic", "{what} has no diagnostic: say in a sentence what the quoted words show"),
     ("shared_quote", "the words quoted for {what} are quoted for too many others: each needs words of its own"),
     ("contradicted_score", "{what} is more than one step from what the points credited add up to"),
-    ("irrelevant", "the words quoted for {what} say nothing of it"),
     ("unknown_point", "{what} is in doubt: a number names no point"),
     ("unknown_misconception", "{what} holds a number that names no misconception"),
     ("unknown", "{what} was not asked for"),
@@ -80,10 +79,8 @@ def kind_of(violations: Sequence[str]) -> Kind:
 
 def mendable(violations: Sequence[str], protocol: Protocol) -> tuple[str, ...]:
     """The violations that a repair may mend: an answer that nobody asked for is passed over, and where the bundle only
-    counts failed quotes, or has irrelevant ones demoted without a word, they stand."""
+    counts failed quotes they stand."""
     passed = {"unknown_criterion"} | (SEMANTIC if protocol.failed_quote == "count" else set())
-    if protocol.relevance is None or protocol.relevance.failed != "repair":
-        passed.add("irrelevant")
     return tuple(violation for violation in violations if violation.partition(":")[0] not in passed)
 
 

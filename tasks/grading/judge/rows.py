@@ -132,9 +132,9 @@ class Grading:
 
 
 class Called(NamedTuple):
-    """The calls made for one part of a case."""
+    """The calls made for one part of a response."""
 
-    case: Case
+    response_id: str
     part: str
     answer: RequestOutcome[Any]
 
@@ -212,7 +212,7 @@ def attempts(rater: Rater, called: Sequence[Called]) -> pa.Table:
         for number, attempt in enumerate(call.answer.attempts):
             request, reply = attempt.request, attempt.reply
             row = {
-                "response_id": call.case.response_id,
+                "response_id": call.response_id,
                 "rater_id": rater.rater_id,
                 "sample": rater.sample,
                 "part": call.part,

@@ -229,7 +229,7 @@ def score_follows(bundle: Bundle) -> bool:
 
 
 def regraded(
-    bundle: Bundle, grading: Mapping[str, Any], judgments: Sequence[Mapping[str, Any]], levels: Mapping[str, int]
+    bundle: Bundle, grading: Mapping[str, Any], judgments: Sequence[Mapping[str, Any]], levels: Mapping[str, int | None]
 ) -> dict[str, Any]:
     """A row of `gradings` with some levels set by a person; without any, the row as it is.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,16 +14,26 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from rubricflow.tasks.core.contracts.backends import Grader, is_generative
+from rubricflow.tasks.core.contracts.backends import BACKENDS, Grader, is_generative
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
-from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.tables.judging import Attempts, Comparisons, Gradings, Judgments, ShardInputs
-from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ignore_open, ignore_wave
+from rubricflow.tasks.core.contracts.settings.judge import Judge, SupportJudge
+from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
+from rubricflow.tasks.core.contracts.tables.judging import (
+    Attempts,
+    Comparisons,
+    Gradings,
+    Judgments,
+    ShardInputs,
+    Supports,
+)
+from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ask, ignore_open, ignore_wave
+from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.llm.foreign import foreign_scores
 from rubricflow.tasks.core.llm.mailbox import asking_together
+from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies, looking, open_replies
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.runs import credential, task
@@ -41,14 +51,15 @@ from rubricflow.tasks.core.monitor.shared_stage import (
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse, counted
+from rubricflow.tasks.grading.judge import support
 from rubricflow.tasks.grading.judge.explained import cite_explanations, explanations
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.keep import keeping_of
 from rubricflow.tasks.grading.judge.progress import Progress
 from rubricflow.tasks.grading.judge.rater import rater, repeated, signal_recorded
-from rubricflow.tasks.grading.judge.rows import Graded, Rater
+from rubricflow.tasks.grading.judge.rows import Called, Graded, Rater, attempts
 from rubricflow.tasks.grading.judge.simulated import human_marks
-from rubricflow.tasks.grading.judge.stored_cases import case_of, in_shard_order, sheets_of
+from rubricflow.tasks.grading.judge.stored_cases import Sheet, case_of, in_shard_order, sheets_of
 from rubricflow.tasks.grading.judge.teaching import People, teaching_of
 
 SHARD = 2_000
@@ -71,6 +82,8 @@ class JudgedTables(NamedTuple):
     attempts: TableRef
     comparisons: TableRef | None = None
     """Of a judge that compares pairs."""
+    supports: TableRef | None = None
+    """Of a judge whose credits were looked at again."""
 
 
 @dataclass(frozen=True)
@@ -285,6 +298,128 @@ def _libraries_out_of_collection() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+# The second look at what was judged.
+
+
+class Stated(NamedTuple):
+    """What a judge stated, to be looked at again."""
+
+    plan: Judge
+    bundles: TableRef
+    tables: JudgedTables
+    stage: str
+    """Under which name it is written then; that of the tables where its settings ask for no second look, or it was."""
+
+
+@task(task_run_name=named("support"), pauses_s=(60, 300, 900))
+def look_again(
+    run: Run, base: Path, items: TableRef, responses: TableRef, people: TableRef, stated: Mapping[str, Stated]
+) -> tuple[TableRef, ...]:
+    """The tables of all jurors after a second look at its credits, see `support`, which what it stated gives way to;
+    finished shards are passed over, and no reply of a further judge that arrived is asked for again.
+
+    people: human judgments, of which those of the calibration split alone are looked at; stated: juror → what it
+    stated. BackendError where a further judge gave no reply that can be used.
+    """
+    with asking_together() as piece:
+        for juror, own in stated.items():
+            others = [of.tables.judgments for other, of in stated.items() if other != juror]
+            with piece():
+                if own.stage != own.tables.judgments.stage:
+                    _look_again(run, own, base, items, responses, people, others)
+    for own in stated.values():
+        if own.stage != own.tables.judgments.stage:
+            run.drop(own.tables.judgments.stage)
+    tables = list[TableRef]()
+    for own in stated.values():
+        looked_at: tuple[type[Row], ...] = (Supports,) if own.plan.support else ()
+        tables += [run.ref(row, own.stage) for row in (*_written(own.plan), *looked_at)]
+    return tuple(tables)
+
+
+def _look_again(
+    run: Run,
+    stated: Stated,
+    base: Path,
+    items: TableRef,
+    responses: TableRef,
+    people: TableRef,
+    others: Sequence[TableRef],
+) -> None:
+    stage, rule, names = stated.stage, stated.plan.support, sorted(run.shards(stated.tables.judgments.stage))
+    assert rule is not None
+    if run.finished(stage, names) == set(names):
+        return
+    sheets, shard_of = sheets_of(run, items, stated.bundles), dict[str, str]()
+    looks, before = list[support.Look](), stated.tables.judgments.stage
+    for name in names:
+        rows = run.shard(Judgments, before, name).to_pylist()
+        shard_of |= {row["response_id"]: name for row in rows}
+        looks += _looks(run, responses, sheets, rows, others)
+    of_judged = ds.field("response_id").isin(list(shard_of))
+    known = run.read(responses, ["response_id", "author_id", "split"], of_judged).to_pylist()
+    cluster = {row["response_id"]: row["author_id"] or row["response_id"] for row in known}
+    marked = ds.field("response_id").isin([row["response_id"] for row in known if row["split"] in CALIBRATES])
+    credited = support.credited(run.read(people, ["response_id", "criterion_id", "decision"], marked).to_pylist())
+    by, called = None, list[Called]()
+    if stated.plan.support_by:
+        by, called = _asked(run, stated.plan.support_by, base, support.asked(looks, credited, cluster, rule))
+    found = support.second_look(looks, credited, cluster, rule, called)
+    bundle_of = {item: bundle for item, (_, bundle, _) in sheets.items()}
+    for name in names:
+        rows = run.shard(Judgments, before, name).to_pylist()
+        graded = run.shard(Gradings, before, name).to_pylist(maps_as_pydicts="strict")
+        calls = [run.shard(Attempts, before, name)]
+        if by:
+            calls.append(attempts(by, [call for call in called if shard_of[call.response_id] == name]))
+        own = [row for row in found if shard_of[row["response_id"]] == name]
+        rows, graded = support.settled(rows, graded, bundle_of, own, rule.failed)
+        tables: dict[type[Row], Any] = {Judgments: rows, Gradings: graded}
+        run.commit(stage, name, tables | {Attempts: pa.concat_tables(calls), Supports: own})
+
+
+def _looks(
+    run: Run, responses: TableRef, sheets: Mapping[str, Sheet], judged: support.Rows, others: Sequence[TableRef]
+) -> list[support.Look]:
+    """The looks at a shard's decisions."""
+    mine = ds.field("response_id").isin(sorted({row["response_id"] for row in judged}))
+    cases = {}
+    for row in run.read(responses, ["response_id", "item_id", "text", "made_from"], mine).to_pylist():
+        cases[row["response_id"]] = case_of(row, *sheets[row["item_id"]])
+    of_case, by_others = defaultdict[tuple[str, int], list[Any]](list), defaultdict[str, list[Any]](list)
+    for row in judged:
+        of_case[row["response_id"], row["sample"]].append(row)
+    for table in others:
+        for row in run.read(table, where=mine).to_pylist():
+            by_others[row["response_id"]].append(row)
+    needed = set[str]()
+    for (name, _), rows in of_case.items():
+        needed |= support.texts(cases[name], rows)
+    distinct = sorted(needed)
+    vectors = dict(zip(distinct, minilm()(distinct), strict=True))
+    return [
+        look
+        for (name, _), rows in of_case.items()
+        for look in support.looks(cases[name], rows, by_others[name], vectors)
+    ]
+
+
+def _asked(run: Run, judge: SupportJudge, base: Path, some: Sequence[support.Look]) -> tuple[Rater, list[Called]]:
+    """The further judge, and what it said of some looks. BackendError where no reply can be used."""
+    with open_replies(run.warehouse.replies) as replies:
+        backend = open_backend(judge, base, replies, credential)
+        is_structured = judge.engine is None or judge.engine.structured
+        questions = support.requests(some, judge.sampling, is_structured)
+        answers = ask(questions, backend, replies, support.check)
+    if answers and not any(answer.value for answer in answers):
+        last = answers[0].attempts[-1]
+        wrong = last.reply.error or "; ".join(last.checked.violations)
+        raise BackendError(f"judge.support_by: none of {len(answers):,} questions has a usable reply: {wrong}")
+    by = Rater(f"{judge.backend}:{backend.model}:support", BACKENDS[judge.backend].rater_kind, backend)
+    called = [Called(one.request.subject, f"support {n}", one) for n, one in enumerate(answers, 1)]
+    return by, called
 
 
 # Shards that the workers of a cluster judge.

@@ -45,7 +45,7 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
     """The verdict on an artifact that was asked for these criteria of the bundle. Raises nothing, whatever is in it.
 
     Violations are `kind:criterion`: `missing_decision`, `unknown_criterion`, `malformed_decision`, `level_off_scale`,
-    what `why_unsupported` says, `shared_quote`, `irrelevant` (see `tasks.grading.judge.doubted_quotes`). A decision
+    what `why_unsupported` says, `shared_quote` (see `tasks.grading.judge.doubted_quotes`). A decision
     that is missing or has no usable level is None with its reason, never 0.
     Signals count `quotes` by what was found (see `Evidence.status`), `invalid_evidence`, `malformed_evidence` (entries
     without a quote), quotes that hold though they are written otherwise (`quote_case`, `quote_marks`, `quote_spacing`),
@@ -67,7 +67,7 @@ def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Crite
         decisions.append(decision)
         if problem:
             violations.append(f"{problem}:{criterion.id}")
-    doubted = settled(decisions, bundle.protocol, criteria, subject.irrelevant(decisions))
+    doubted = settled(decisions, bundle.protocol, criteria)
     return Verdict(
         decisions=doubted.decisions,
         signals=Counter(signals) + doubted.signals,

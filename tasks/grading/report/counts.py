@@ -51,6 +51,16 @@ QUERIES = {
     "lost_verdicts": """
         SELECT unscored_reason AS reason, count(*) AS n, (SELECT count(*) FROM comparisons) AS asked
         FROM comparisons WHERE winner IS NULL GROUP BY ALL ORDER BY n DESC, reason""",
+    "supports": """
+        WITH people AS (
+            SELECT response_id, criterion_id, bool_or(decision > 0) AS given FROM judgments
+            WHERE rater_kind IN ('human', 'adjudication') AND decision IS NOT NULL GROUP BY ALL)
+        SELECT kind, count(*) AS looks, count(*) FILTER (doubted) AS doubted, count(probability) AS known,
+            count(percent) AS asked, count(given) AS marked,
+            count(*) FILTER ((kind = 'credit') <> given) AS wrong,
+            count(given) FILTER (doubted) AS doubted_marked,
+            count(*) FILTER (doubted AND (kind = 'credit') <> given) AS found
+        FROM supports LEFT JOIN people USING (response_id, criterion_id) GROUP BY ALL ORDER BY ALL""",
     "decisions": f"""
         SELECT action, decision IS NULL AS unscored, coalesce(decision > 0 AND verified IS NULL, false) AS ungrounded,
             count(*) AS n FROM judgments WHERE {MACHINE} GROUP BY ALL ORDER BY ALL""",

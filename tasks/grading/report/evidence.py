@@ -19,13 +19,15 @@ from rubricflow.tasks.core.display.section import (
     left_out,
 )
 from rubricflow.tasks.core.display.table import Row, Rows
+from rubricflow.tasks.core.stats.promise import exact_interval
 from rubricflow.tasks.grading.report.figures import Figures
 
 
-def evidence_section(worth: Row, quotes: Rows, decisions: Rows, figures: Figures) -> Section:
-    """worth: as WORTH_OF_QUOTES gives it; quotes, decisions: counts of what became of them."""
+def evidence_section(worth: Row, quotes: Rows, decisions: Rows, supports: Rows, figures: Figures) -> Section:
+    """worth: as WORTH_OF_QUOTES gives it; quotes, decisions: counts of what became of them; supports: of the second
+    look at them."""
     question, of = "Evidence: what is a quote worth?", WorthOfQuotes(worth)
-    folds = [*_fates(quotes, decisions), *_criteria(figures), *_decisions(figures)]
+    folds = [*_second_look(supports), *_fates(quotes, decisions), *_criteria(figures), *_decisions(figures)]
     if not of.sentence:
         unknown = "this judge gave no quotes" if decisions else "this judge took no decision on single criteria"
         return Section("evidence", question, "Whether credit is grounded is not known", unknown=unknown, parts=folds)
@@ -50,6 +52,38 @@ def evidence_section(worth: Row, quotes: Rows, decisions: Rows, figures: Figures
     if of.warning:
         parts.append(Text(of.warning, "caution"))
     return Section("evidence", question, of.sentence, parts=[*parts, *folds])
+
+
+def _second_look(supports: Rows) -> list[Part]:
+    """What a second look found among credits and among criteria without credit, with people's word where there is
+    one."""
+    lines = list[tuple[Content, ...]]()
+    for row in supports:
+        is_credit = row["kind"] == "credit"
+        words = "Credits looked at again" if is_credit else "Criteria without credit, with the sentence closest to them"
+        doubts = "below the limit" if is_credit else "proposed to a reviewer"
+        lines.append((words, row["looks"], Named(f"{say.count(row['doubted'])} {doubts}")))
+        if row["asked"]:
+            lines.append(("of these a further judge was asked about", row["asked"], ""))
+        kind = "people do not give" if is_credit else "people give"
+        for told, n, of in (
+            (f"of those marked, {kind}", row["wrong"], row["marked"]),
+            (f"of those {doubts}, {kind}", row["found"], row["doubted_marked"]),
+            (f"of those that {kind}, {doubts}", row["found"], row["wrong"]),
+        ):
+            if of:
+                low, high = exact_interval(n, of)
+                share = f"{say.share(n / of)} [{say.share(low)}, {say.share(high)}]"
+                lines.append((told, Named(f"{say.count(n)} of {say.count(of)}"), Named(share)))
+    if not lines:
+        return []
+    known = any(row["known"] for row in supports)
+    lead = (
+        "Marked answers are judged by what was learnt from the others. Intervals take decisions for independent."
+        if known
+        else "Too few marks, and no further judge: quotes are ranked by similarity, and none is doubted."
+    )
+    return [Fold("A second look: do quotes say what they are credited for?", [Text(lead), Grid((), lines, "narrow")])]
 
 
 def _fates(quotes: Rows, decisions: Rows) -> list[Part]:

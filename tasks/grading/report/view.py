@@ -154,7 +154,7 @@ def view(
         worth_section(tables.worth, release, manifest.get("costs", {}).get("minutes")) if tables.worth else None,
         preferred,
         errors_section(scores, scales, figures, worst),
-        evidence_section(counts["worth"][0], counts["quotes"], counts["decisions"], figures),
+        evidence_section(counts["worth"][0], counts["quotes"], counts["decisions"], counts["supports"], figures),
         raters_section(figures, answers.persons(scores), tables.rater_effects.to_pylist()),
         made.made_section(
             counts,

@@ -306,7 +306,19 @@ def _label(rater: str, row: Row, values: list[str], case: QueuedCase, sees_verdi
         "stated": values[stated] if stated is not None and stated < len(values) else None,
         "action": None if row["action"] == "none" else ACTIONS[row["action"]],
         "quotes": quotes,
+        "look": _look(row.get("look")),
     }
+
+
+def _look(look: Row | None) -> str | None:
+    """Where a second look found something to look at, in words that say nothing of the verdict."""
+    if look is None:
+        return None
+    if look["kind"] == "credit":
+        return "look whether the quote says it" + (
+            f" (another judge: it lacks {look['lacks']})" if look["lacks"] else ""
+        )
+    return f"look at sentence {look['unit_id'].removeprefix('s')}"
 
 
 def _grader(board: Board, case: QueuedCase) -> Record | None:

@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.bottleneck import Models
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions, ReleaseRules
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
-from rubricflow.tasks.core.contracts.tables.judging import Judgments
+from rubricflow.tasks.core.contracts.tables.judging import Judgments, Supports
 from rubricflow.tasks.core.contracts.tables.people import NextLabels, Queue, SettledScores
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
@@ -123,8 +123,13 @@ def open_board(
     sheets = {row["item_id"]: row for row in run.read(items).to_pylist()}
     machine: dict[Subject, list[tuple[str, Row]]] = defaultdict(list)
     for name, ref in raters.items():
+        looks = {}
+        if run.parts(Supports, ref.stage):
+            for look in run.table(Supports, ref.stage, where=mine & ds.field("doubted")).to_pylist():
+                looks[look["response_id"], look["criterion_id"], look["sample"]] = look
         for row in run.read(ref, where=mine).to_pylist():
             if not row["sample"]:
+                row["look"] = looks.get((row["response_id"], row["criterion_id"], 0))
                 machine[row["response_id"], row["criterion_id"]].append((name, row))
     scales = {name: bundle.scale for name, bundle in locked.items()}
     predictions = {}

@@ -131,9 +131,24 @@ class Truth(Frozen):
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
+class SupportJudge(Choice):
+    """The language model that looks again at doubtful credits; one of another family errs otherwise than the judge."""
+
+    backend: Annotated[str, serves("prompt")]
+    """vllm, openai, hosted or replay, see `Judge.backend`."""
+    sampling: Sampling = Sampling()
+    """How replies are drawn."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> SupportJudge:
+        if problem := missing_setting(self):
+            raise ValueError(problem)
+        return self
+
+
 class Judge(JudgingRules, Choice):
     """Who judges and how; or, with `jury`, who judge together; with `escalate`, who judges where this one is unsure.
-    Relevance needs the sentence encoder; levels that are likeliest or expected need `engine.logprobs`."""
+    Levels that are likeliest or expected need `engine.logprobs`."""
 
     backend: Annotated[str, serves("judge")] = "embedded"
     """embedded: the small sentence encoder; replay: recorded replies; vllm: a language model in this process; openai:
@@ -154,6 +169,8 @@ class Judge(JudgingRules, Choice):
     """See `Protocol.name`. Where not given: checked_score for judges that read prose, rulers for the others."""
     repair_engine: Engine | None = None
     """With vllm or openai: the model that mends replies; the same one where not given."""
+    support_by: SupportJudge | None = None
+    """With `support`: the further judge that is asked about doubtful credits; null for what needs no call."""
     truth: Truth | None = None
     """With simulated: what it knows and how it errs."""
     grader: str | None = None
@@ -287,6 +304,13 @@ class Judge(JudgingRules, Choice):
         if self.jury:
             return self
         registered = PROTOCOLS[self.protocol]
+        if self.support and registered.quotes is None:
+            able = protocols_where(lambda protocol: protocol.quotes is not None)
+            raise ValueError(f"support looks at the quotes of credits, protocol: {able}")
+        if self.support and self.keep:
+            raise ValueError("support looks at all credits together, so that 'keep' has no place with it")
+        if self.support_by and not self.support:
+            raise ValueError("support_by belongs to support, which says what it is asked about")
         if self.foreign and not (self.backend == "replay" and registered.reads_foreign):
             able = protocols_where(lambda protocol: protocol.reads_foreign)
             raise ValueError(f"a foreign table of replies needs backend: replay and protocol: {able}")

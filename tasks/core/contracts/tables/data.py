@@ -65,6 +65,7 @@ UNSCORED_REASONS: Mapping[str, str] = {
     "invalid_reply": "the reply breaks the contract",
     "off_scale": "a score outside the judge's scale",
     "criterion_missing": "no verdict on a criterion",
+    "doubtful_support": "credited, and the passage quoted may not say it",
     "jurors_missing": "fewer than half of the jurors gave a score",
     "criterion_unscored": "needs a criterion that is unscored",
     "trait_unscored": "needs a trait that is unscored",

@@ -49,6 +49,7 @@ CALL_ROLES: Mapping[str, str] = {
     "extract": "to extract components",
     "contract_repair": "to repair the form",
     "semantic_repair": "to repair the evidence",
+    "support": "to look again at what quotes say",
 }
 STATES = {"scored": "by the judge", "precheck": "settled without a model call", "unscored": "no score"}
 """How a grading came about."""
@@ -98,6 +99,43 @@ class Judgments(Row, table="judgments", key=("response_id", "criterion_id", "rat
     """Whether the evidence rule of the criterion is met; null where it demands nothing."""
     action: Annotated[str, ACTIONS]
     """What a failed quote did."""
+
+
+class Supports(Row, table="supports", key=("response_id", "criterion_id", "rater_id", "sample")):
+    """A second look at one decision: at the passage that a credit rests on, or at the sentence that comes closest to a
+    criterion without credit."""
+
+    response_id: ResponseId
+    """The response."""
+    criterion_id: str
+    """The criterion."""
+    rater_id: str
+    """Whose decision it is."""
+    sample: Natural
+    """Number of the repetition, from 0."""
+    kind: Annotated[str, {"credit": "a credit and its passage", "missing": "no credit and the closest sentence"}]
+    """What was looked at."""
+    unit_id: str | None
+    """The unit of the passage's first quote, or the sentence."""
+    start: int | None
+    """Its first character in the stored text; null where the passage stands in the question's material."""
+    end: int | None
+    """One past its last character."""
+    similarity: float
+    """Cosine of the criterion and the passage, as the sentence encoder reads them, -1 to 1."""
+    rank: Share
+    """Share of all looks of this kind whose similarity is no higher."""
+    probability: Share | None
+    """That people credit the criterion; null without marks and without a further judge."""
+    percent: Natural | None
+    """What the further judge said, 0 to 100; null where it was not asked."""
+    lacks: str | None
+    """What the passage does not say, in its words."""
+    limit: Share | None
+    """The probability below which a credit is doubted; null where nobody was to give credit, or nothing is known."""
+    doubted: bool
+    """Whether somebody should look: at a credit whose probability is below the limit; at no credit, where its
+    sentence is among the fifth that most probably says it."""
 
 
 WINNERS: Mapping[str, str] = {"a": "the first of the pair", "b": "the second", "tie": "neither is better"}

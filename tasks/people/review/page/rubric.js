@@ -141,7 +141,7 @@ function machine(label, i) {
     gives ? sure : `: ${label.reason ?? "no reason given"}`,
     label.action && label.stated !== label.value && ` (it said ${label.stated}; ${label.action})`,
     label.quotes.map((quote, k) => [k ? "; " : ": ", quoted(quote, i), quote.at && ` (${quote.at})`, quote.note && ` (${quote.note})`]),
-    gives && kind === "level" && !label.quotes.length && ", no quote");
+    gives && kind === "level" && !label.quotes.length && ", no quote", label.look && ` · ${label.look}`);
 }
 
 function quoted(quote, i) {                        // leads to its highlight

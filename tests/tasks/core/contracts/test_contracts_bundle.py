@@ -50,11 +50,11 @@ CONTENT: dict[str, Any] = {
     ],
     "protocol": {"name": "rulers", "final_score": "trait_mean", "signals": ["trait_scores", "length"]}
     | {"failed_quote": "demote", "show_weights": False, "unscored": "null", "min_tokens": 1}
-    | {"shared_quotes": 2, "relevance": {"least": -0.3, "failed": "demote"}, "in_parts": True}
+    | {"shared_quotes": 2, "support": {"least": 0.3, "failed": "demote", "asked": 0.2}, "in_parts": True}
     | {"jurors": ["one", "two"], "combine": "mean", "steps": 2}
     | {"compare": {"opponents": 4, "at_once": 5, "seed": 1}, "units": "turns"},
 }
-LATER = ("shared_quotes", "relevance", "in_parts", "jurors", "combine", "steps", "compare", "units")
+LATER = ("shared_quotes", "support", "in_parts", "jurors", "combine", "steps", "compare", "units")
 """Fields of a protocol that are left out of the content where they are null, or false."""
 
 

@@ -72,8 +72,7 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
         by_quotes[criterion.id] = decision
     failed = [f"{why_unsupported(d.evidence)}:{name}" for name, d in by_quotes.items() if d.action != "none"]
     decisions = [by_quotes[criterion.id] for criterion in bundle.criteria]
-    irrelevant = subject.irrelevant(decisions)
-    doubted = without_doubted(decisions, bundle.protocol, bundle.criteria, irrelevant, lambda c: actions[c.id])
+    doubted = without_doubted(decisions, bundle.protocol, bundle.criteria, lambda c: actions[c.id])
     decided = {decision.criterion_id: decision for decision in doubted.decisions}
     signals.update(doubted.signals)
     signals.update(most_shared(doubted.decisions))
