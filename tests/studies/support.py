@@ -144,10 +144,10 @@ def missed(found, covered, name, labelled, held, cluster):
         chance = support.fitted(looks, marks, cluster)
         likely = similar if chance is None else chance
         here = np.array([held[look.response_id] for look in looks])
-        for value in (similar, likely):
+        for is_fitted, value in ((False, similar), (True, likely)):
             top = value >= np.quantile(value[here], 1 - support.SHOWN)
             rows += [
-                (value is likely, look.response_id, covered[look.response_id, look.criterion_id], one)
+                (is_fitted, look.response_id, covered[look.response_id, look.criterion_id], one)
                 for look, one, mine in zip(looks, top, here, strict=True)
                 if mine
             ]
@@ -172,12 +172,7 @@ def main(said_file=None):
     parts = [{name: half[name] == one and not first[name] for name in half} for one in (True, False)]
     designs = (
         ("new subtopics", first, {name: not first[name] for name in first}, topic_of),
-        (
-            "marked subtopics",
-            {n: half[n] and not first[n] for n in half},
-            {n: not half[n] and not first[n] for n in half},
-            itself,
-        ),
+        ("marked subtopics", *parts, itself),
         ("half of all", half, {name: not half[name] for name in half}, itself),
     )
     for name, labelled, held, cluster in designs:

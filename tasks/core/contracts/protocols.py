@@ -205,7 +205,7 @@ class SupportRule(Frozen):
     """A second look at every credit: does the passage quoted say what its criterion asks, see
     tasks/grading/judge/support.py. It needs the sentence encoder."""
 
-    least: Share | None = None
+    limit: Share | None = None
     """The probability below which it does not. Null: the highest at which at most 3 % of the marked credits that people
     give fall below it or, without enough marks, a half. Where there is no probability, for want of marks and of a
     further judge, nothing fails."""

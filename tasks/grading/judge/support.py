@@ -232,13 +232,13 @@ def fitted(
 def limit_of(
     some: Sequence[Look], chance: Floats, by_people: Mapping[tuple[str, str], bool], rule: SupportRule
 ) -> float:
-    """The probability below which credits fail, see `SupportRule.least`; those that people give are judged by what was
+    """The probability below which credits fail, see `SupportRule.limit`; those that people give are judged by what was
     fitted without them."""
     of = zip(some, chance, strict=True)
     given = [value for look, value in of if by_people.get((look.response_id, look.criterion_id))]
-    if rule.least is None and len(given) >= FEWEST:
+    if rule.limit is None and len(given) >= FEWEST:
         return float(np.nanquantile(given, LOST))
-    return 0.5 if rule.least is None else rule.least
+    return 0.5 if rule.limit is None else rule.limit
 
 
 def asked(

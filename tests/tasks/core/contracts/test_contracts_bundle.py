@@ -50,7 +50,7 @@ CONTENT: dict[str, Any] = {
     ],
     "protocol": {"name": "rulers", "final_score": "trait_mean", "signals": ["trait_scores", "length"]}
     | {"failed_quote": "demote", "show_weights": False, "unscored": "null", "min_tokens": 1}
-    | {"shared_quotes": 2, "support": {"least": 0.3, "failed": "demote", "asked": 0.2}, "in_parts": True}
+    | {"shared_quotes": 2, "support": {"limit": 0.3, "failed": "demote", "asked": 0.2}, "in_parts": True}
     | {"jurors": ["one", "two"], "combine": "mean", "steps": 2}
     | {"compare": {"opponents": 4, "at_once": 5, "seed": 1}, "units": "turns"},
 }
@@ -94,9 +94,11 @@ OTHER = {
     "combine": "median",
     "opponents": 8,
     "least": 2,
-    "failed": "repair",
     "evidence_kind": "user",
     "units": "sentences",
+    "failed": "review",
+    "limit": 0.7,
+    "asked": 0.7,
 }
 
 

@@ -24,7 +24,8 @@ PROTOCOLS = {
 }
 OTHERS = {"response", "trace", "components", "decided", "autoscore_extract", "pointwise_several"}
 ELSEWHERE = {"gradeagentops", "repair", "cards", "exemplars", "example", "worked", "answers", "pairwise", "groupwise"}
-"""Filled by mend.py, memory.py, worked.py and the protocols of these names, and tested there."""
+ELSEWHERE |= {"support"}
+"""Filled by support.py, mend.py, memory.py, worked.py and the protocols of these names, and tested there."""
 INJECTIONS = ("{{rubric}}", "{{question}} {{text}} {{nonce}}", r"\1 \g<0>", "{0} %s ${text}")
 
 

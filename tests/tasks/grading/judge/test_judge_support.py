@@ -123,7 +123,7 @@ def test_a_limit_loses_three_in_a_hundred_of_what_people_give_or_is_the_one_that
     limit = support.limit_of(some, chance, people, SupportRule())
     given = np.array([n % 4 > 0 for n in range(800)])
     assert (chance[:800][given] < limit).mean() == pytest.approx(support.LOST, abs=0.002)
-    assert support.limit_of(some, chance, people, SupportRule(least=0.7)) == 0.7
+    assert support.limit_of(some, chance, people, SupportRule(limit=0.7)) == 0.7
     assert support.limit_of(some, chance, {}, SupportRule()) == 0.5
 
 
@@ -207,7 +207,7 @@ def judged(tmp_path, monkeypatch):
     items, responses, bundles = run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Bundles, "lock")
 
     def again(**changes):
-        plan = Judge(support={"least": 0.5, "failed": "demote", "asked": 1.0}, **changes)
+        plan = Judge(support={"limit": 0.5, "failed": "demote", "asked": 1.0}, **changes)
         own = Stated(plan, bundles, stated, "judge")
         refs = look_again.fn(run, tmp_path, items, responses, run.ref(Judgments, "ingest"), {"one": own})
         return JudgedTables(**{ref.table: ref for ref in refs})

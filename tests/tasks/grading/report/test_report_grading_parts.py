@@ -21,9 +21,9 @@ from rubricflow.tasks.core.contracts.tables.evaluation import RATER_FLAGS, Rater
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Prices
 from rubricflow.tasks.core.display.reasons import needs_of
 from rubricflow.tasks.core.display.say import plain
-from rubricflow.tasks.core.display.section import Figure, Fold, Grid, Part, Section, Text
+from rubricflow.tasks.core.display.section import Figure, Fold, Grid, Named, Part, Section, Text
 from rubricflow.tasks.core.llm.prices import Price, Rates, TokenCounts, cost_of, price_rows
-from rubricflow.tasks.core.stats.promise import UNLIKELY, MarkedAnswers
+from rubricflow.tasks.core.stats.promise import UNLIKELY, MarkedAnswers, exact_interval
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.calibrate.release import ReleaseCandidates, _promise
 from rubricflow.tasks.grading.report.agreement import MACHINE, WORDS, RankedRater, Ranking, made_of, raters_section
@@ -106,9 +106,22 @@ def decided(metric: str, value: float, part: str = "all", of: str = "all") -> di
 NO_QUOTES = dict.fromkeys(("quotes", "standing", "credited", "placed"), 0)
 
 
-def folds(rows: list[dict[str, Any]]) -> dict[str, list[Part]]:
-    found = evidence_section(NO_QUOTES, [], [], Figures(rows))
+def folds(rows: list[dict[str, Any]], supports: list[dict[str, Any]] | None = None) -> dict[str, list[Part]]:
+    found = evidence_section(NO_QUOTES, [], [], supports or [], Figures(rows))
     return {part.summary: [*part.parts] for part in found.parts if isinstance(part, Fold)}
+
+
+def test_false_credit_that_a_second_look_found_stands_with_its_share_and_interval() -> None:
+    look = {"looks": 900, "doubted": 90, "known": 900, "asked": 0}
+    marked = {"marked": 200, "wrong": 40, "doubted_marked": 25, "found": 20}
+    ((_, parts),) = folds([], [{"kind": "credit"} | look | marked]).items()
+    (table,) = (part for part in parts if isinstance(part, Grid))
+    shares = [line[2].text for line in table.rows[1:] if isinstance(line[2], Named)]
+    assert [share.partition(" ")[0] for share in shares] == ["20%", "80%", "50%"]
+    low, high = exact_interval(20, 40)
+    assert shares[-1] == f"50% [{low:.0%}, {high:.0%}]"
+    ((_, ranked),) = folds([], [{"kind": "credit"} | look | marked | {"known": 0}]).items()
+    assert ranked[0] != parts[0]
 
 
 def test_how_sure_the_judge_is_stands_beside_how_often_it_is_right() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from review_scene import CRITERIA, HEAD, PLAIN, case, scene
+from review_scene import CRITERIA, HEAD, PLAIN, case, machine_label, scene
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import ContractError
@@ -28,7 +28,7 @@ from rubricflow.tasks.people.review.board import (
 from rubricflow.tasks.people.review.ledger import Stored, digest
 from rubricflow.tasks.people.review.reviews import Reviews
 from rubricflow.tasks.people.review.settle import outcomes, valid_acts
-from rubricflow.tasks.people.review.view import show_case
+from rubricflow.tasks.people.review.view import _label, show_case
 
 CASE = case("R-0412")
 
@@ -212,3 +212,19 @@ def test_whatever_the_scale_the_value_is_a_vote_on_it_and_no_number_is_unreadabl
     numbers = re.findall(r"-?\d[\d.e]*", " ".join(filter(None, (words["sentence"], words["points"], words["chance"]))))
     assert all(len(number) < 10 and math.isfinite(float(number.rstrip("."))) for number in numbers)
     assert "-0 " not in f"{words['sentence']} "
+
+
+@pytest.mark.parametrize(
+    ("look", "place"),
+    [
+        (None, None),
+        ({"kind": "missing", "unit_id": "s4", "lacks": None}, "sentence 4"),
+        ({"kind": "credit", "unit_id": "s1", "lacks": "the cause"}, "the cause"),
+    ],
+)
+def test_a_reviewer_is_told_where_to_look_and_no_verdict(look: dict[str, Any] | None, place: str | None) -> None:
+    rater, row = machine_label("judge", 0)
+    shown = _label(rater, row | {"look": look}, ["0", "1", "2"])
+    assert (shown["look"] is None) == (place is None)
+    assert place is None or place in shown["look"]
+    assert shown["value"] == "0"
