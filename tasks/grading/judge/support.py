@@ -49,6 +49,8 @@ _FOLDS, _STRENGTH, _OF_CRITERION = 5, 0.03, 1.0
 _LONGEST = 1_200
 """Characters of a criterion and of a passage that a further judge is shown."""
 _TOKENS = 64
+_NOT_READ = ("paragraph", "system")
+"""Kinds of units in which nothing is looked for: sentences are, and turns and steps of a trajectory."""
 
 Rows = Sequence[Mapping[str, Any]]
 """Rows of table `judgments`."""
@@ -78,7 +80,7 @@ def looked_for(criterion: Criterion) -> str:
 def texts(case: Case, judged: Rows) -> set[str]:
     """All that an encoder has to read for `looks`."""
     found = {looked_for(criterion) for criterion in case.bundle.criteria} | {passage(row, case.text) for row in judged}
-    return found | {case.text[unit.start : unit.end] for unit in case.units if unit.kind == "sentence"}
+    return found | {case.text[unit.start : unit.end] for unit in case.units if unit.kind not in _NOT_READ}
 
 
 def passage(row: Mapping[str, Any], text: str) -> str:
@@ -94,7 +96,7 @@ def looks(case: Case, judged: Rows, others: Rows, vectors: Mapping[str, Floats])
     vector of length 1, for all of `texts`.
     """
     text, bundle = case.text, case.bundle
-    sentences = [unit for unit in case.units if unit.kind == "sentence" and counts(text[unit.start : unit.end])]
+    sentences = [unit for unit in case.units if unit.kind not in _NOT_READ and counts(text[unit.start : unit.end])]
     wanted = {criterion.id: criterion for criterion in bundle.criteria}
     of_criteria = np.array([vectors[looked_for(criterion)] for criterion in bundle.criteria])
     of_sentences = np.array([vectors[text[unit.start : unit.end]] for unit in sentences])

@@ -306,19 +306,19 @@ def _label(rater: str, row: Row, values: list[str], case: QueuedCase, sees_verdi
         "stated": values[stated] if stated is not None and stated < len(values) else None,
         "action": None if row["action"] == "none" else ACTIONS[row["action"]],
         "quotes": quotes,
-        "look": _look(row.get("look")),
+        "look": _look(row.get("look"), case),
     }
 
 
-def _look(look: Row | None) -> str | None:
+def _look(look: Row | None, case: QueuedCase) -> str | None:
     """Where a second look found something to look at, in words that say nothing of the verdict."""
     if look is None:
         return None
     if look["kind"] == "credit":
-        return "look whether the quote says it" + (
-            f" (another judge: it lacks {look['lacks']})" if look["lacks"] else ""
-        )
-    return f"look at sentence {look['unit_id'].removeprefix('s')}"
+        lacks = f" (another judge: it lacks {look['lacks']})" if look["lacks"] else ""
+        return f"look whether the quote says it{lacks}"
+    place = heading_at(case.text, look["start"]) if case.is_trace else f"sentence {look['unit_id'].removeprefix('s')}"
+    return f"look at {place}"
 
 
 def _grader(board: Board, case: QueuedCase) -> Record | None:

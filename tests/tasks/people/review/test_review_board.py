@@ -224,7 +224,7 @@ def test_whatever_the_scale_the_value_is_a_vote_on_it_and_no_number_is_unreadabl
 )
 def test_a_reviewer_is_told_where_to_look_and_no_verdict(look: dict[str, Any] | None, place: str | None) -> None:
     rater, row = machine_label("judge", 0)
-    shown = _label(rater, row | {"look": look}, ["0", "1", "2"])
+    shown = _label(rater, row | {"look": look}, ["0", "1", "2"], case("R-0412"))
     assert (shown["look"] is None) == (place is None)
     assert place is None or place in shown["look"]
     assert shown["value"] == "0"
