@@ -1,4 +1,4 @@
-"""Does a second look find false credit and misses on SummHay? python tests/studies/support.py [SAID.parquet]
+"""Does a second look find false credit and misses on SummHay? `tests/studies/support.py [SAID.parquet [PAGE.html]]`
 
 People said of 933 insights whether a summary covers them; four judges named the bullet that does. Needs ../shared and
 `embedded`. A summary is an answer, an insight of its subtopic a criterion, a bullet the quote; other judges are its
@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.protocols import SupportRule
+from rubricflow.tasks.core.display.page import rendered
+from rubricflow.tasks.core.display.section import Grid, Page, Section
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge import support
@@ -159,7 +161,37 @@ def missed(found, covered, name, labelled, held, cluster):
             print(f"{name}, {way}: misses per ten looks {words} {rate}, {len(of)} looks")
 
 
-def main(said_file=None):
+def page_of(found, covered, labelled, held, cluster, said):
+    """A page of 50 held-back decisions of each kind: false credit found and not found, right credit doubted, misses."""
+    marks, rng, kinds = {of: one for of, one in covered.items() if labelled[of[0]]}, np.random.default_rng(0), {}
+    for judge in JUDGES:
+        for is_credit in (True, False):
+            looks = [look for look in found[judge] if look.is_credit == is_credit]
+            percent = np.array([said.get((one.response_id, one.criterion_id, one.start), np.nan) for one in looks])
+            chance = support.fitted(looks, marks, cluster, percent if is_credit else None)
+            limit = support.limit_of(looks, chance, marks, SupportRule()) if is_credit else 0
+            for look, one in zip(looks, chance if chance is not None else np.full(len(looks), np.nan), strict=True):
+                right = covered[look.response_id, look.criterion_id]
+                kind = ("credit", right, bool(one < limit)) if is_credit else ("none", right, False)
+                if held[look.response_id]:
+                    row = (judge, look.looked_for.removesuffix(" covered"), look.passage, f"{one:.2f}")
+                    kinds.setdefault(kind, []).append(row)
+    sections = []
+    for kind, words in (
+        (("credit", False, True), "Unsupported, by people, and doubted"),
+        (("credit", False, False), "Unsupported, by people, and not doubted"),
+        (("credit", True, True), "Supported, by people, and doubted"),
+        (("credit", True, False), "Supported, by people, and not doubted"),
+        (("none", True, False), "Missed: no credit, and people give it"),
+    ):
+        rows = kinds.get(kind, [])
+        some = [rows[place] for place in sorted(rng.permutation(len(rows))[:50])]
+        grid = Grid(("judge", "looked for", "passage", "probability"), some)
+        sections.append(Section(f"k{len(sections)}", words, f"{len(some)} of {len(rows)}", parts=[grid]))
+    return rendered(Page("Study", "summhay", "What quotes support", sections))
+
+
+def main(said_file=None, page_file=None):
     found, covered, topic_of = everything()
     odd = {text: int(hashlib.sha256(text.encode()).hexdigest(), 16) % 2 == 1 for text in topic_of.values()}
     first = {name: odd[topic] for name, topic in topic_of.items()}
@@ -178,6 +210,8 @@ def main(said_file=None):
     for name, labelled, held, cluster in designs:
         stated(found, covered, name, labelled, held, cluster, said)
         missed(found, covered, name, labelled, held, cluster)
+    if page_file:
+        Path(page_file).write_text(page_of(found, covered, *parts, itself, said), encoding="utf-8")
 
 
 if __name__ == "__main__":
