@@ -113,7 +113,7 @@ def outcome(cases, backend, protocol, folder):
         found[judged.case.response_id] = [decided, dict(grading.scored.traits), grading.scored.score, 0, {}]
     for called in graded.called:
         attempts = called.answer.attempts
-        row = found[called.case.response_id]
+        row = found[called.response_id]
         row[3] += len(attempts)
         row[4] |= standing(attempts[0].checked)
     return found

@@ -301,7 +301,7 @@ def batched(cases):
     with ReplyStore(":memory:") as replies:
         graded = grade_batch(cases, replace(RATER, backend=backend), replies)
     scores = {one.case.response_id: one.scored.score for one in graded.gradings}
-    shown = {one.case.response_id: one.answer.attempts[0].request.memory for one in graded.called}
+    shown = {one.response_id: one.answer.attempts[0].request.memory for one in graded.called}
     assert [one.case.response_id for one in graded.gradings] == [case.response_id for case in cases]
     return {name: (scores[name], shown[name]) for name in scores}
 
