@@ -36,7 +36,7 @@ from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies, looking, open_replies
 from rubricflow.tasks.core.monitor.artifacts import saying
-from rubricflow.tasks.core.monitor.runs import credential, task
+from rubricflow.tasks.core.monitor.runs import credential, log, task
 from rubricflow.tasks.core.monitor.shared_stage import (
     Cutting,
     Piece,
@@ -367,6 +367,11 @@ def _look_again(
     if stated.plan.support_by:
         by, called = _asked(run, stated.plan.support_by, base, support.asked(looks, credited, cluster, rule))
     found = support.second_look(looks, credited, cluster, rule, called)
+    kinds = Counter((row["kind"], row["doubted"]) for row in found)
+    credits = kinds["credit", True] + kinds["credit", False]
+    asked = f", {len(called):,} questions to {by.rater_id}" if by else ""
+    proposed = f"{kinds['missing', True]:,} sentences that may have been missed"
+    log(f"{stage}: {credits:,} credits looked at again, {kinds['credit', True]:,} doubted{asked}; {proposed}")
     bundle_of = {item: bundle for item, (_, bundle, _) in sheets.items()}
     for name in names:
         rows = run.shard(Judgments, before, name).to_pylist()
