@@ -12,7 +12,6 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
 from itertools import count
 from math import inf
-from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -230,13 +229,12 @@ def _decisions(judged: Judged, bundle: Bundle) -> list[DecisionAnswer]:
 
 
 class InlineRubrics:
-    """Prepares listed items. Threads may ask at once; what was made of a rubric before is read from the reply store."""
+    """Prepares listed items, whose graphs hold what their criteria state. Threads may ask at once."""
 
-    def __init__(self, judge: Judge, settings: Reward, criteria_per_call: int | None, replies: Path | str) -> None:
+    def __init__(self, judge: Judge, settings: Reward, criteria_per_call: int | None) -> None:
         self._judge = judge
         self._settings = settings
         self._criteria_per_call = criteria_per_call
-        self._replies = replies
         self._lock = threading.Lock()
         self._wanted: queue.PriorityQueue[tuple[int, int, ListedItem]] = queue.PriorityQueue()
         self._number = count()
@@ -247,8 +245,8 @@ class InlineRubrics:
         """Is told of the rubrics that were prepared, before anybody gets them."""
 
     def study_graphs(self, items: Sequence[ListedItem]) -> StudyGraphs:
-        """Their rows, each with a rubric of its own, bundles and graphs. InputError for a rubric that cannot be locked,
-        BackendError where the sentence encoder is not installed."""
+        """Their rows, each with a rubric of its own, bundles and graphs. InputError for a rubric that cannot be
+        locked."""
         rows: list[dict[str, Any]] = [
             {"item_id": item.item_id, "rubric_id": item.item_id, "question": item.question, "context": item.context}
             for item in items

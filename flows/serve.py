@@ -144,7 +144,7 @@ def service_of(
         choice = list_judge(judge, url)
         settings = Reward(retention=PAPER)
         items = read_listed(source)
-        inline = InlineRubrics(choice, settings, CRITERIA_PER_CALL, opened.replies)
+        inline = InlineRubrics(choice, settings, CRITERIA_PER_CALL)
         print("retention factors of the paper: 0.6, 0.2, 0")
         prompts = [PromptRow(item_id=item.item_id, prompt=item.prompt) for item in items]
         asking = partial(study_rater, choice, source.parent)
@@ -158,7 +158,7 @@ def service_of(
     assert study.reward is not None  # `of_study` asks for it
     if study.reward.inference == "exact":  # the answers hold GEAR's figures whatever the reward is
         check_widths(item.compiled for item in reward.items.values())
-    inline = InlineRubrics(study.judge, study.reward, CRITERIA_PER_CALL, opened.replies)
+    inline = InlineRubrics(study.judge, study.reward, CRITERIA_PER_CALL)
     return RewardService(study.name, reward, inline, None, study.judge.engine.urls if study.judge.engine else ())
 
 

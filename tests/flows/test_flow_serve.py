@@ -72,7 +72,7 @@ def served(judge, folder, aggregation="gear", **more):
         on_failure="none",
         **more,
     )
-    inline = InlineRubrics(Judge(protocol="pointwise", evidence="off"), topics.SETTINGS, 4, folder / "replies.sqlite")
+    inline = InlineRubrics(Judge(protocol="pointwise", evidence="off"), topics.SETTINGS, 4)
     return RewardService("topics", reward, inline)
 
 
@@ -161,6 +161,7 @@ def test_a_list_is_enough(tmp_path):
     path.write_text("\n".join(map(json.dumps, lines)))
     service = service_of(path, tmp_path / "house", "gear", "embedded")
     assert [row["prompt"] for row in service.prompts()] == [lines[0]["prompt"], "What?"]
+    assert "2 of 2 rubrics" in (service.said_of_graphs or "")
     answer = answers(service, {"item_id": "h", "completion": "It says why, because of the heat."})[0]
     assert 0 <= answer["reward"] <= 1
     with pytest.raises(InputError, match="needs a judge"):
@@ -286,7 +287,7 @@ class Quoting(Counting):
 def of_list(judge, folder):
     """A service as a rubric list has it: its judge says nothing of evidence."""
     service = served(judge, folder)
-    service._inline = InlineRubrics(Judge(protocol="pointwise"), topics.SETTINGS, 4, folder / "replies.sqlite")
+    service._inline = InlineRubrics(Judge(protocol="pointwise"), topics.SETTINGS, 4)
     return service
 
 
@@ -307,6 +308,20 @@ def test_a_quote_that_the_verifier_refuses_is_not_paid_for(tmp_path, quote, rewa
     assert summary_of([answer])["unverified"] == share
 
 
+def test_an_answer_says_who_made_its_graph_and_what_criteria_state_counts(tmp_path):
+    service = of_list(Quoting("because of heat"), tmp_path)
+    text = "It melts because of heat."
+    stated, none = answers(
+        service,
+        inline(text, PAID, {"text": "If criterion 1 is met, gives the unit.", "weight": 1}),
+        inline(text, PAID, {"text": "Gives the unit.", "weight": 1}),
+    )
+    assert [(one["graph_by"], one["dependencies"]) for one in (stated, none)] == [("stated", 1), ("stated", 0)]
+    (given,) = answers(service, about(ALL))
+    assert given["graph_by"] is None
+    assert given["dependencies"] == len(topics.graph().edges)
+
+
 def test_what_costs_needs_no_quote_and_a_list_may_say_what_needs_one(tmp_path):
     judge = Quoting("by magic")
     bare, told, other = answers(
@@ -324,7 +339,7 @@ def test_what_costs_needs_no_quote_and_a_list_may_say_what_needs_one(tmp_path):
 def test_the_share_of_quotes_that_are_not_there_is_recorded_and_drawn(tmp_path):
     house = Warehouse.open(tmp_path / "house")
     service = served(Quoting("by magic"), tmp_path, record=house.run("training"))
-    service._inline = InlineRubrics(Judge(protocol="pointwise"), topics.SETTINGS, 4, tmp_path / "replies.sqlite")
+    service._inline = InlineRubrics(Judge(protocol="pointwise"), topics.SETTINGS, 4)
     body = json.dumps({"rollouts": [inline("It melts.", PAID)], "step": 1}).encode()
     judged(service, parsed(body, RewardRequest).rollouts, 1)
     (path,) = write_pages(house.run("training"))

@@ -68,7 +68,7 @@ def world(tmp_path):
         replies=tmp_path / "replies.sqlite",
         on_failure="none",
     )
-    inline = InlineRubrics(asking, topics.SETTINGS, 4, tmp_path / "replies.sqlite")
+    inline = InlineRubrics(asking, topics.SETTINGS, 4)
     with serving(RewardService("topics", reward, inline)) as running:
         yield judge, server, running
     server.close()
