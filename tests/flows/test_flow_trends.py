@@ -55,6 +55,11 @@ def test_the_mean_of_a_log_by_labels_on_some(tmp_path: Path) -> None:
         rows = client.execute((DASHBOARDS / "means.sql").read_text()).fetchall()
     assert len(rows) == 3
     assert run("mean", a, b, "--warehouse", tmp_path / "wh")[0] == 2  # without labels
+    pd.read_csv(labels).assign(probability=0.0).to_csv(labels, index=False)
+    code, said = run("mean", a, b, "--labels", labels, "--warehouse", tmp_path / "wh")
+    assert code == 2
+    assert "labels.csv" in said
+    assert "probability" in said
 
 
 def test_the_action_for_pull_requests_calls_commands_that_there_are() -> None:
