@@ -1,6 +1,7 @@
 """Does Rulers' phase III help recorded judges of real essays? `python tests/studies/phase_three.py [SPLITS]`: four
-models under three prompts each on 475 ENEM essays (five competences), the project's own functions, N labelled essays and the
-rest held out, QWK of the total with people's. Columns are means over splits and judges; the interval is of judges."""
+models under three prompts each on 475 ENEM essays (five competences), the project's own functions, N labelled essays
+and the rest held out, QWK of the total with people's. Columns are means over splits and judges; the interval is of
+judges."""
 
 from __future__ import annotations
 

@@ -66,7 +66,9 @@ def _arms(rows: pd.DataFrame, chance: pd.Series[float]) -> Iterator[tuple[str, C
         )
         is_class = answers.groupby("case_id").size().median() >= CLASS_SIZE
         clusters = answers.index if is_class else answers["case_id"]
-        probability = answers.index.map(chance).to_numpy(float) if len(chance) else np.full(len(answers), np.nan)
+        probability = (
+            answers.index.to_series().map(chance).to_numpy(float) if len(chance) else np.full(len(answers), np.nan)
+        )
         weights = np.where(np.isnan(probability), 1.0, 1 / np.where(np.isnan(probability), 1.0, probability))
         has = answers["label"].notna()
         strata = answers["case_id"] if is_class else answers["group"].fillna("")

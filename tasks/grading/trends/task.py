@@ -20,7 +20,8 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.catalogue import write_database
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.manifest import write_manifest
-from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, LAST, Run, Warehouse
+from rubricflow.tasks.core.store.part import LAST
+from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
 from rubricflow.tasks.grading.trends.means import mean_rows
 from rubricflow.tasks.grading.trends.moved import OBSERVED, Drift, drifted
 
@@ -54,9 +55,8 @@ def keep_drift(
     known = _logs(run)
     for name, frame in new.items():
         if name not in known:
-            rows = frame.assign(log=name)[list(WatchedValues.model_fields)]
-            run.commit("watched", f"{len(known):05d}", {WatchedValues: rows.to_dict("records")})
-            known[name] = rows
+            known[name] = frame.assign(log=name)[list(WatchedValues.model_fields)]
+            run.commit("watched", f"{len(known) - 1:05d}", {WatchedValues: known[name].to_dict("records")})
         elif _content(known[name]) != _content(frame.assign(log=name)):
             raise InputError(f"watch {watch!r} holds log {name!r} with other content", hint="a log keeps its name")
     found = drifted(list(old.values()), [frame[[*OBSERVED]] for frame in known.values()], grows=True)
