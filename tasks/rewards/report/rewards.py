@@ -386,7 +386,7 @@ def statistics(graphs: list[Row]) -> Table:
         "longest path": "depth",
         "invalid proposals": "invalid",
         "pairs that the roles allow": "candidates",
-        "pairs without an answer": "failed",
+        "orders without a usable reply": "failed",
         "criteria without a given role": "roles_missing",
     }
     rows = list[Cells]()

@@ -148,8 +148,8 @@ def test_a_tie_leaves_what_there_is() -> None:
     ]
 
 
-def test_a_vote_settles_a_pair_that_the_annotator_failed_on() -> None:
-    failed = EdgeProposal("c0", "c1", None, dropped="failed", detail="timeout")
+def test_a_vote_settles_a_pair_that_one_order_alone_names() -> None:
+    failed = EdgeProposal("c0", "c1", None, dropped="one_order", detail="timeout")
     assert applied([failed], vote("strong_prerequisite"))[0][:4] == ("strong_prerequisite", 1.0, "vote", None)
     assert applied([failed], vote("none"))[0][3] == "voted_out"
 
