@@ -80,8 +80,8 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
     rows = verdicts.assign(response_id=response_ids(verdicts, several), item_id=verdicts["criterion"].map(item_of))
     first = rows.drop_duplicates("response_id")
     has_answer = first["answer"].fillna("").str.contains(r"\w")
-    has_texts = bool(has_answer.any())
     traces = conversations(first)
+    has_texts = traces is not None or bool(has_answer.any())
     questions = first["question"].dropna().unique()
     grouped = [
         group for group in ("subject", "group") if first[group].notna().all() and 1 < first[group].nunique() <= 20

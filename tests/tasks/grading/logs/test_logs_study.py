@@ -131,3 +131,9 @@ def test_an_earlier_calibration_brings_the_criteria_of_the_new_log_alone(tmp_pat
     assert both.answers["response_id"].tolist() == ["a|deep", f"{NEW}a|deep", "c"]
     assert both.verdicts["response_id"].tolist() == ["a|deep", f"{NEW}a|deep", "c"]
     assert both.labels["response_id"].tolist() == both.marks["response_id"].tolist() == ["a|deep"]
+
+
+def test_conversations_alone_are_texts_in_which_quotes_are_looked_for(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"id": f"a{n}", "score": n, "messages": TALK, "explanation": "so"} for n in (0, 1)]
+    made = made_of(tmp_path, rows, "id,score\na1,1\n")
+    assert made.study["judge"]["foreign"]["explanation"] == "explanation"
