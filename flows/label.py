@@ -42,6 +42,8 @@ from rubricflow.tasks.people.review.waiting import open_board
 COLUMNS = ("answer_id", "criterion", "rater", "score", "split", "probability")
 """Of the file of labels. split: 'chosen' where an answer was labelled because it teaches most; probability: with which
 an answer that was drawn by chance was drawn, empty for the others."""
+LogCases = dict[str, dict[str, Any]]
+"""Response → answer_id, criterion, case_id and question, as the log has them; empty for a study that is no log's."""
 _WHY = {
     "drawn": "drawn by chance: its label vouches for others, too",
     "chosen": "chosen: its label teaches most",
@@ -88,7 +90,7 @@ def label(
     if is_study:
         if labels is not None:
             raise InputError("the labels of a study are in its data", field="--labels", hint="leave --labels out")
-        file, names = logs[0], None
+        file, names = logs[0], LogCases()
     else:
         if labels is None and to.exists() and len(to.read_bytes().splitlines()) > 1:
             labels = to  # written by this command before
@@ -102,9 +104,8 @@ def label(
     save = partial(write_labels, to, place, settings.name, order, chosen, names, earlier)
     print(*proposed.told, sep="\n")
     print(f"{save():,} labels in {to}")
-    board = labelling_board(
-        proposed.run, settings, file.parent, proposed.rows, Path(warehouse), show, {*earlier["response_id"]}
-    )
+    labelled = {*earlier["response_id"]}
+    board = labelling_board(proposed.run, settings, file.parent, proposed.rows, Path(warehouse), show, labelled, names)
     for name, link in access.links().items():
         print(f"{name}: {link}")
     if not reviewer:
@@ -114,8 +115,8 @@ def label(
 
 def prepared(
     logs: Sequence[Path], labels: Path | None, criterion: str | None, folder: Path | None
-) -> tuple[Path, dict[str, tuple[str, str]], pd.DataFrame]:
-    """The study of a log with the labels that there are, as `calibrate` writes it; response → its answer and criterion;
+) -> tuple[Path, LogCases, pd.DataFrame]:
+    """The study of a log with the labels that there are, as `calibrate` writes it; its responses as the log has them;
     and these labels, with the response that each is of."""
     log = read_log(logs) if criterion is None else read_log(logs).of(criterion)
     given = [log.labels, *([read_labels(labels, log)] if labels else [])]
@@ -125,8 +126,9 @@ def prepared(
     file = write_study(study_of(log, people, name), folder, log)
     several = len(log.scales) > 1
     rows = log.verdicts.assign(response_id=response_ids(log.verdicts, several))
-    told = (rows[name].tolist() for name in ("response_id", "answer_id", "criterion"))
-    names = {name: (answer, of) for name, answer, of in zip(*told, strict=True)}
+    first = rows.drop_duplicates("response_id").set_index("response_id")
+    told = first[["answer_id", "criterion", "case_id", "question"]].to_dict("index")
+    names: LogCases = {str(name): {str(key): value for key, value in case.items()} for name, case in told.items()}
     people = people.reindex(columns=[*COLUMNS]).assign(response_id=response_ids(people, several))
     return file, names, people
 
@@ -139,9 +141,10 @@ def labelling_board(
     warehouse: Path,
     show: Shows,
     labelled: Collection[str],
+    names: LogCases,
 ) -> Board:
     """The board of what is proposed, and of what was voted on before, so that nothing of it is lost from sight.
-    labelled: the responses of which the study has labels."""
+    labelled: the responses of which the study has labels; names: of a log, see `LogCases`."""
     sampled: dict[str, str] = {row["response_id"]: row["sampled"] for row in rows}
     known = set(run.table(Responses, "ingest", ["response_id"])["response_id"].to_pylist())
     voted = [act.response_id for act in acts_of(warehouse, settings.name) if act.kind == "vote"]
@@ -156,9 +159,15 @@ def labelling_board(
     needs, release, foreign = needs_of(settings.release, marked), settings.release, settings.judge.lead.foreign
     said = explanations(foreign, base) if foreign and foreign.explanation else {}
     drawn = {name for name in asked if sampled.get(name) != "chosen" and name not in labelled}
+    cases = [replace(case, student=None) for case in board.cases]  # who labels is not to know whose it is
+    if len({case["question"] for case in names.values()}) > 1 or any(not case["question"] for case in names.values()):
+        # The log's criteria are the study's questions: those of its cases are shown, and the same words to another one
+        # are another decision.
+        told = [(case, names[case.response_id]) for case in cases]
+        cases = [replace(case, question=of["question"] or case.question, item_id=of["case_id"]) for case, of in told]
     return replace(
         board,
-        cases=tuple(replace(case, student=None) for case in board.cases),  # who labels is not to know whose it is
+        cases=tuple(cases),
         shows=show,
         explanations={name: text for (name, sample), text in said.items() if not sample},
         vouching=Vouching(
@@ -176,7 +185,7 @@ def write_labels(
     study: str,
     order: Sequence[str],
     chosen: Collection[str],
-    names: dict[str, tuple[str, str]] | None,
+    names: LogCases,
     earlier: pd.DataFrame,
 ) -> int:
     """Write all labels, those from before and those of the page; returns how many there are.
@@ -207,7 +216,7 @@ def write_labels(
     for row in earlier.to_dict("records"):
         scores.setdefault((row["response_id"], row["rater"]), f"{row['score']:g}")
     for (name, rater), score in sorted(scores.items()):
-        answer, criterion = names.get(name, (name, "")) if names else (name, "")
+        answer, criterion = (names[name][key] for key in ("answer_id", "criterion")) if name in names else (name, "")
         how = ("", f"{chance:.9g}") if name in drawn else ("chosen", "")
         rows.append((guarded(answer), guarded(criterion), guarded(rater), score, *how))
     if len(rows) > 1 or to.exists():

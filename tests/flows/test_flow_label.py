@@ -33,6 +33,7 @@ def log_file(path: Path, count: int = 40) -> Path:
         lines.append(
             {
                 "id": f"a{number}",
+                "question": f"Why {number}?",
                 "answer": f"{number}: {'. '.join(said) or 'no idea'}",
                 "score": len(said),
                 "explanation": why,
@@ -77,6 +78,7 @@ def test_the_verdict_is_hidden_until_the_vote_and_labels_outlive_the_page(tmp_pa
     listed = client.get("/api/cases").json()
     assert len(listed["cases"]) == 8
     before = client.get("/api/cases/0").json()
+    assert before["question"] == f"Why {before['response_id'][1:]}?"
     assert (before["hides"], before["predicted"], before["sees_machine"]) == ("verdict", None, False)
     assert "value" not in json.dumps([one["machine"] for one in before["asked"]]) or all(
         told["value"] is None for one in before["asked"] for told in one["machine"]
@@ -145,7 +147,7 @@ def test_labels_drawn_by_chance_stand_for_all_whatever_is_chosen_beside_them(tmp
                 acts.append(Act(act_id=str(uuid.uuid4()), kind="vote", value=value, digest="0" * 64, **about))
                 acts.append(Act(act_id=str(uuid.uuid4()), kind="submit", value=None, **about))
             ledger.add_all(acts)
-        write_labels(folder / "labels.csv", folder, "s", order, taught, None, nobody)
+        write_labels(folder / "labels.csv", folder, "s", order, taught, {}, nobody)
         rows = rows_of(folder / "labels.csv")
         drawn = [row for row in rows if not row["split"]]
         assert sum(row["answer_id"] not in taught for row in drawn) == drawn_first - 1
