@@ -87,6 +87,12 @@ COMMANDS = {
     "train": Entry(
         "bottleneck:bottleneck", "Train the bottleneck graders of a study, compare them, and export the first."
     ),
+    "pipeline": Entry(
+        "pipeline:pipeline",
+        """Annotate, wait for people, train, grade: by one command that is run again, or by a Prefect run that waits.
+
+        Where people are asked it stops and says for what; the same command goes on when they have answered.""",
+    ),
     "edit": Entry(
         "edit:edit", "Train a language model to grade by Edit, together with the arms that a study compares it with."
     ),
@@ -196,7 +202,7 @@ COMMANDS = {
 }
 PANELS = {
     "Grade a class": "init validate plan rehearse grade review grades feedback next rubric batch votes",
-    "Train and reward": "reward serve graph annotate adjudicate propose train edit laboratory",
+    "Train and reward": "reward serve graph annotate adjudicate propose train pipeline edit laboratory",
     "Trust a judge": "calibrate mean drift",
     "Study methods": "experiment faithful compare replies",
     "Look and operate": "report sql columns verify",

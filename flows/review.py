@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,8 @@ from rubricflow.tasks.core.contracts.tables.calibration import Escalations
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, JurorBundles
+from rubricflow.tasks.core.monitor.runs import is_watched
+from rubricflow.tasks.core.monitor.waiting import announce_answered
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.web.server import serve
 from rubricflow.tasks.grading.calibrate.predictions import PredictionAssignment, Predictor
@@ -36,7 +39,8 @@ from rubricflow.tasks.grading.calibrate.rows import GRADING
 from rubricflow.tasks.grading.judge.score import regraded, score_follows
 from rubricflow.tasks.people.review.app import Access, create_app
 from rubricflow.tasks.people.review.board import Board, PredictedScore, predicted_score
-from rubricflow.tasks.people.review.ledger import ledger_file
+from rubricflow.tasks.people.review.ledger import acts_of, ledger_file
+from rubricflow.tasks.people.review.reviews import Reviews
 from rubricflow.tasks.people.review.waiting import open_board, waiting_labels, waiting_scores
 
 STATED = "this judge gives the score as a whole, so none follows from single criteria"
@@ -60,6 +64,8 @@ def review(
     access = Access(host, port, tuple(reviewer or ()))
     votes = ledger_file(Path(warehouse))
     board = board_of(study, warehouse, limit)
+    if not board.cases:
+        raise InputError(f"nothing of {board.study} waits for people", file=study)
     for name, link in access.links().items():
         print(f"{name}: {link}")
     if not reviewer:
@@ -70,7 +76,9 @@ def review(
         follow = Following(plan(study, warehouse, limit).run, settings)
         # What it reads texts with takes seconds to load, and nobody shall wait for it.
         threading.Thread(target=follow, args=(board.cases[0].response_id, {}), daemon=True).start()
-    serve(create_app(board, votes, access, follow), host, port, browser and not reviewer)
+    # A run of the pipeline may wait for the last answer.
+    look = partial(announce_if_answered, board, warehouse) if is_watched() else None
+    serve(create_app(board, votes, access, follow, look), host, port, browser and not reviewer)
 
 
 def reviewed_run(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Study, Run]:
@@ -90,18 +98,29 @@ def reviewed_run(study_file: str | Path, warehouse: str | Path, limit: int | Non
 
 
 def board_of(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Board:
-    """The board of a study: its queue of labels where it is annotated, of scores where it is graded only. InputError
-    as for `reviewed_run`, and where nothing waits."""
+    """The board of a study: its queue of labels where it is annotated, of scores where it is graded only; no
+    cases where nothing waits. InputError as for `reviewed_run`."""
     study, run = reviewed_run(study_file, warehouse, limit)
     if study.annotation is None:
         raters, waiting = {"judge": run.ref(Judgments, "judge")}, waiting_scores(run)
     else:
         raters = {name: run.ref(Judgments, f"annotate-{name}") for name in study.annotation.annotators}
         waiting = waiting_labels(run)
-    if not waiting:
-        raise InputError(f"nothing of {study.name} waits for people", file=study_file)
     trained = [one for one in runs_of(warehouse, study.name) if one.done("bottleneck", "people")]
     return open_board(run, study, waiting, raters, trained[-1] if trained else None)
+
+
+def unanswered(board: Board, warehouse: str | Path) -> int:
+    """Of how many cases of a board people are still asked."""
+    reviews = Reviews(board)
+    reviews.add(acts_of(Path(warehouse), board.study))
+    return len(reviews.unanswered())
+
+
+def announce_if_answered(board: Board, warehouse: str | Path) -> None:
+    """Tells whoever waits for people's answers once there are all."""
+    if not unanswered(board, warehouse):
+        announce_answered({board.study})
 
 
 def runs_of(warehouse: str | Path, study: str) -> list[Run]:

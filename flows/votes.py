@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, print_rows
-from rubricflow.flows.review import board_of, reviewed_run, runs_of
+from rubricflow.flows.review import announce_if_answered, board_of, reviewed_run, runs_of
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.contracts.tables.people import SettledScores
@@ -63,7 +63,8 @@ def export_votes(study_file: Path, warehouse: Path, limit: int | None, to: Path)
     board = board_of(study_file, warehouse, limit)
     waiting = tuple(case for case in board.cases if not case.marked)
     if not waiting:
-        raise InputError(f"nothing of {board.study} waits for people: they marked it in the data", file=study_file)
+        why = ": they marked it in the data" if board.cases else ""
+        raise InputError(f"nothing of {board.study} waits for people{why}", file=study_file)
     questions = questions_of(replace(board, cases=waiting))
     if _kind(to) == ".csv":
         write_atomically(to, as_csv(questions))
@@ -86,6 +87,7 @@ def import_votes(study_file: Path, warehouse: Path, limit: int | None, read: Pat
         acts = read_export(read, board.study, questions)
     with Ledger(ledger_path) as ledger:
         ledger.add_all(with_blindness(acts, ledger.acts(board.study)))
+    announce_if_answered(board, warehouse)
     return len(acts)
 
 

@@ -102,7 +102,8 @@ def test_artifacts_are_the_studys_and_open_with_the_verdict(watched: Run) -> Non
 def test_missed_gates_are_an_event_that_an_automation_waits_for(watched: Run, events: list[Any]) -> None:
     waited = {name for core in automations() for name in core.trigger.expect}
     assert {name for name, _ in events} <= waited
-    assert waited == {"rubricflow.checkpoint.failed", "rubricflow.gate.missed", "rubricflow.drift.found"}
+    named = ("checkpoint.failed", "gate.missed", "drift.found", "queue.answered")
+    assert waited == {f"rubricflow.{name}" for name in named}
     missed = "gates missed" in flow_run().state.message or "gate missed" in flow_run().state.message
     assert bool(events) == missed
 

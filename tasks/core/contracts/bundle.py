@@ -168,6 +168,12 @@ class JudgingRules(Frozen):
     level: Level = left_out("stated")
     """Where the model's probabilities are known: the level or score that the reply states; the likeliest; or of scores
     the expected one, and of criteria the likeliest. Left out of the content where it is the first, as `count` is."""
+    unknown_fields: Literal["counted", "refused"] = left_out("counted")
+    """Fields of a reply that nobody asked for: passed over with a signal; or the reply breaks the contract, which has
+    exactly the required fields in the paper (GradeAgentOps, section 2.3), and is asked for anew as a whole."""
+    top_is_rare: bool = left_out(True)
+    """Whether annotators of concepts are told that few responses reach a concept's highest level; not so in the paper
+    (REC-CBM, appendix C.2)."""
     compare: Compare | None = left_out(None)
     """Where answers are compared, which with which, see `Compare`. Left out of the content where it is null."""
 

@@ -21,12 +21,13 @@ Signal = Literal[
     "uncertainty",
     "tie",
     "invalid_evidence",
+    "weak",
     "contradicted",
     "disagreement",
     "jurors",
 ]
 Level = Literal["stated", "likeliest", "expected"]
-Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory", "compare"]
+Option = Literal["criteria_per_call", "consistency_memory", "rubric_memory", "compare", "unknown_fields", "top_is_rare"]
 Taught = Literal["score", "traits", "criteria"]
 """What of people's grading a worked example can show."""
 
@@ -147,12 +148,17 @@ PROTOCOLS: dict[str, RegisteredProtocol] = {
         decides=("criteria", "traits"),
         quotes="criteria",
         shape="points",
-        options=("consistency_memory", "rubric_memory"),
+        options=("consistency_memory", "rubric_memory", "unknown_fields"),
         teaches=("score", "traits", "criteria"),
     ),
     # One ordinal label per concept, the lower where torn, as annotators give them.
     "concepts": RegisteredProtocol(
-        final_score="weighted_points", signals=_FEATURES, decides=("criteria",), quotes="criteria", shows_examples=True
+        final_score="weighted_points",
+        signals=_FEATURES,
+        decides=("criteria",),
+        quotes="criteria",
+        shows_examples=True,
+        options=("top_is_rare",),
     ),
     # Which of two answers is better, asked in both orders.
     "pairwise": RegisteredProtocol(

@@ -13,8 +13,8 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 
-COUNT = "invalid_evidence"
-LONE = frozenset({"length", "confidence", "uncertainty", "tie", "contradicted", "disagreement", COUNT})
+COUNTS = frozenset({"invalid_evidence", "weak"})
+LONE = frozenset({"length", "confidence", "uncertainty", "tie", "contradicted", "disagreement"}) | COUNTS
 """Signals besides the score; the others are the score, or what one is made of."""
 
 
@@ -108,8 +108,9 @@ def matrix(gradings: pa.Table, bundle: Bundle, names: Sequence[str], pooled: boo
 
 
 def without_absent_counts(values: Floats, names: Sequence[str]) -> Floats:
-    """The matrix with 0 for an absent count: a response for which the judge quoted nothing has no invalid quote."""
-    counts = np.array([name == COUNT for name in names], dtype=np.bool_)
+    """The matrix with 0 for an absent count: a response for which the judge quoted nothing has no invalid quote, and
+    one without weak evidence no weak decision."""
+    counts = np.array([name in COUNTS for name in names], dtype=np.bool_)
     return np.where(np.isnan(values) & counts, 0.0, values)
 
 

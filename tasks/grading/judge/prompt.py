@@ -103,7 +103,8 @@ def system(
     several = PROTOCOLS[protocol.name].criteria_per_call and protocol.criteria_per_call > 1
     own = f"{protocol.name}_several" if several else protocol.name
     scored = set() if traits else {"unscored"}
-    return fill(name or own, values, speaking(values) | {demanded} | scored)
+    rare = {"rare"} if protocol.top_is_rare else set()
+    return fill(name or own, values, speaking(values) | {demanded} | scored | rare)
 
 
 def under(heading: str, text: str | None) -> str:

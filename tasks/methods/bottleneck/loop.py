@@ -100,9 +100,9 @@ def minimise(
 
     groups: parameter groups of AdamW, {"params": [...], "lr": …, "weight_decay": …}; batches: an epoch's, anew at each
     call and always as many; validate: (measure, loss) after an epoch. The best epoch has the highest measure and, among
-    equals, the lowest loss. The stage ends after `plan.patience` epochs with neither a higher measure nor a lower loss
-    than all before: macro-F1 alone stands still for so long by chance while the loss still falls. It also ends when a
-    loss is no longer finite, as with too high a learning rate.
+    equals, the lowest loss. The stage ends after `plan.patience` epochs without `plan.progress`: macro-F1 alone
+    stands still for so long by chance while the loss still falls. It also ends when a loss is no longer finite, as with
+    too high a learning rate.
     """
     optimizer = torch.optim.AdamW(groups)
     parameters = list(chain.from_iterable(group["params"] for group in groups))
@@ -131,7 +131,8 @@ def minimise(
         history.append({"stage": stage, "epoch": epoch, **terms, "validation": measure, "validation_loss": lost})
         if not math.isfinite(sum(terms.values()) + lost):
             break
-        since = 0 if measure > best[0] or lost < least else since + 1
+        is_lower = lost < least and plan.progress == "measure_or_loss"
+        since = 0 if measure > best[0] or is_lower else since + 1
         least = min(least, lost)
         if (measure, -lost) > best:
             best, best_values = (measure, -lost), [parameter.detach().clone() for parameter in parameters]

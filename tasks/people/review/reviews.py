@@ -135,6 +135,17 @@ class Reviews:
         self._states[name] = CaseState(reviewers, counted, settled, apart, valid.notes)
         return self._states[name]
 
+    def unanswered(self) -> list[QueuedCase]:
+        """The cases that people are still asked about: something is not voted on by anybody who submitted, or the votes
+        differ with no majority."""
+        left = []
+        for case in self.board.cases:
+            state = self.state(case)
+            said = state.settled.keys() | {criterion for votes in state.counted.values() for criterion in votes}
+            if not case.marked and (state.apart or not said >= set(self.needed(case))):
+                left.append(case)
+        return left
+
     def part(self, case: QueuedCase, rater: str) -> ReviewerCase:
         """One reviewer's part."""
         return self.state(case).reviewers.get(rater, ReviewerCase({}, None))

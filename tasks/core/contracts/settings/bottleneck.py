@@ -80,7 +80,10 @@ class Training(Frozen):
     epochs: Positive = 50
     """At most, of each stage."""
     patience: Positive = 3
-    """Epochs with neither a higher validation macro-F1 nor a lower validation loss before a stage ends."""
+    """Epochs without progress before a stage ends."""
+    progress: Literal["measure_or_loss", "measure"] = "measure_or_loss"
+    """What counts as progress: a higher validation macro-F1 or a lower validation loss; or the first alone, as in the
+    paper (appendix D)."""
     warmup: float = Field(default=0.1, ge=0, lt=1)
     """Share of the steps in which the learning rate rises."""
     weight_decay: NonNegative = 0.01

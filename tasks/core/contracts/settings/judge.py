@@ -437,7 +437,8 @@ class Annotation(Frozen):
     def asked(self) -> Judge:
         """The protocol that both annotators follow: their bundle is one."""
         first = next(iter(self.annotators.values()))
-        return Judge(protocol="concepts", repair=first.repair, min_tokens=first.min_tokens, failed_quote="count")
+        said = {"repair": first.repair, "min_tokens": first.min_tokens, "top_is_rare": first.top_is_rare}
+        return Judge(protocol="concepts", failed_quote="count", **said)
 
     def judge(self, name: str) -> Judge:
         """An annotator as a judge under that protocol."""

@@ -13,7 +13,7 @@ from builders.bundles import bundle, bundle_by, criterion
 
 from rubricflow.tasks.core.contracts.bundle import Example, Labelled, Repair, Rubric
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError
-from rubricflow.tasks.core.contracts.settings.judge import Judge, Truth
+from rubricflow.tasks.core.contracts.settings.judge import Annotation, Judge, Truth
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.encoder import Tokens
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
@@ -51,6 +51,18 @@ def said(**given):
 def system_of(bundle, case_of, **more):
     (request,) = first_requests(case_of(bundle, **more), Rater("r", "llm", Scripted([])))
     return request.messages[0].content
+
+
+def test_annotators_are_told_that_the_top_is_rare_unless_the_study_wants_the_papers_rules(case_of):
+    usual, plain = (system_of(bundle_of(top_is_rare=rare), case_of) for rare in (True, False))
+    (line,) = set(plain.splitlines()) - set(usual.splitlines())
+    (longer,) = set(usual.splitlines()) - set(plain.splitlines())
+    assert line.startswith("5. ")
+    assert longer.endswith(line.removeprefix("5. "))
+    assert len(longer) > len(line)
+    paper = Judge(protocol="concepts", backend="simulated", truth=Truth(rater="key"), top_is_rare=False)
+    other = paper.model_copy(update={"truth": Truth(rater="key", seed=1)})
+    assert not Annotation(annotators={"first": paper, "second": other}).asked.as_protocol().top_is_rare
 
 
 def test_one_call_labels_every_concept_and_the_score_is_their_weighted_share(case_of, grade_all):

@@ -160,6 +160,20 @@ def test_the_form_in_the_prompt_is_the_schemas():
     assert all(list(claim) == ["status", "quote"] for claim in whole["points"].values())
 
 
+@pytest.mark.parametrize("where", ["top", "subscores"])
+def test_exactly_the_required_fields_where_unknown_ones_are_refused(where):
+    strange = sound(grade="A") if where == "top" else sound(subscores=sound()["subscores"] | {"style": 9})
+    lenient = graded(bundle_of(), strange)
+    assert (score_of(lenient), lenient.mender.calls) == ((7, "scored", None), 0)
+    strict = graded(bundle_of(unknown_fields="refused"), strange, [sound()])
+    assert (score_of(strict), strict.mender.calls) == ((7, "scored", None), 1)
+    first, second = strict.attempts
+    assert first["violations"] == [f"unknown_field:{'grade' if where == 'top' else 'subscores.style'}"]
+    assert (second["role"], second["violations"]) == ("contract_repair", [])
+    spent = graded(bundle_of(unknown_fields="refused"), strange, [strange | {"rationale": "B."}, strange])
+    assert (score_of(spent), spent.mender.calls) == ((None, "unscored", "invalid_reply"), 2)
+
+
 def test_a_short_answer_gets_the_lowest_of_everything_without_a_call():
     found = graded(bundle_of(), "never asked", cases=[case_of(bundle_of(), text="no idea")])
     row = found.gradings[0]

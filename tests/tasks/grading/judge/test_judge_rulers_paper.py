@@ -76,6 +76,19 @@ def test_the_ninth_feature_is_ours_and_off_unless_asked_for(case_of, grade_all):
     assert "invalid_evidence" not in Judge().as_protocol().signals
 
 
+def test_a_weakly_groundable_decision_without_a_quote_can_raise_the_uncertainty(case_of, grade_all):
+    asked = Judge(signals=("trait_scores", "length", "weak"))
+    bundle = bundle_of({"claim": (0, 0)}, protocol=asked.as_protocol(), evidence="weakly_groundable")
+    rows = []
+    for quote in ("A point", "nobody wrote this"):
+        given = {"evidence": [{"unit": "s1", "quote": quote}], "level": 2}
+        reply = json.dumps({"decisions": {"claim0": given, "claim1": {"evidence": [], "level": 0}}})
+        rows.append(row_of(grade_all([case_of(bundle, "A point is made.")], lambda r, reply=reply: reply)))
+    found = features([(pa.concat_tables(rows), bundle)], pooled=False)
+    assert found.names == ("trait.claim", "length", "weak")
+    assert found.matrix[:, 2].tolist() == [0, 1]
+
+
 def test_confidence_is_the_mean_probability_of_the_levels_that_were_chosen(case_of, grade_all):
     reply = json.dumps({"decisions": {"claim0": {"level": 2}, "claim1": {"level": 0}}})
     likely = {"claim0": [0.1, 0.3, 0.6], "claim1": [0.2, 0.7, 0.1]}

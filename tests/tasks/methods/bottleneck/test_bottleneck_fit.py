@@ -100,6 +100,18 @@ def test_the_best_epoch_is_kept(measures: list[float], losses: list[float], epoc
     assert {entry["stage"] for entry in course.history} == {2}
 
 
+def test_a_falling_loss_is_no_progress_where_the_measure_alone_is() -> None:
+    for progress, epochs in (("measure_or_loss", 6), ("measure", 3)):
+        _, groups = lone()
+        falling = iter(range(9, 0, -1))
+        plan = Training.model_validate({"epochs": 6, "patience": 2, "progress": progress})
+        parameter = groups[0]["params"][0]
+        course = minimise(
+            groups, lambda: [0], lambda _, p=parameter: {"down": p.sum()}, lambda f=falling: (0.5, float(next(f))), plan
+        )
+        assert course.epochs == epochs
+
+
 def test_a_loss_that_breaks_down_ends_the_stage() -> None:
     parameter, groups = lone()
     losses = iter([1.0, torch.nan])

@@ -37,6 +37,9 @@ from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged, Rater
 from rubricflow.tasks.grading.judge.schema import MAX_PROSE, numbered, numbered_names
 from rubricflow.tasks.grading.judge.score import round_half_up, score
 
+_LONGEST_NAME = 60
+"""Characters of a field that nobody asked for, as a repair names it."""
+
 
 class Carried(NamedTuple):
     """What a repair's check carries over: the claims so far, and what the repair was asked for."""
@@ -80,7 +83,10 @@ class GradeAgentOpsProtocol(JudgingProtocol):
             return not some.isdisjoint(artifact) or request.keys <= artifact.keys()
 
         artifact, note, _ = mend.verdict_in(request, reply, frozenset({"points", "subscores"}), serves)
-        lost = () if artifact is not None else (mend.unread(note),)
+        lost: tuple[str, ...] = () if artifact is not None else (mend.unread(note),)
+        if artifact is not None and bundle.protocol.unknown_fields == "refused":
+            lost = tuple(f"unknown_field:{name[:_LONGEST_NAME]}" for name in contract.unknown_fields(artifact, bundle))
+            artifact = None if lost else artifact
         if artifact is not None:
             demand = carried.demand if carried else everything(bundle)
             claims = contract.read(settlement.restated(artifact, reply, bundle), demand, bundle)

@@ -172,9 +172,7 @@ def everything(bundle: Bundle) -> Demand:
 
 def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
     """The claims of an artifact that was asked for these fields. Nothing else in it is looked at."""
-    rubric, notes = numbered(bundle), Counter[str]()
-    published = PUBLISHED if rubric.points else frozenset()
-    notes["unknown_field"] = len(artifact.keys() - everything(bundle).fields - published)
+    rubric, notes = numbered(bundle), Counter[str](unknown_field=len(unknown_fields(artifact, bundle)))
     # A point without a usable claim is missing, or has a problem of its own or of all.
     form = _by_number if artifact.get("points") is not None else _by_lists
     points, problems, doubt = form(artifact, rubric.points, notes)
@@ -193,7 +191,6 @@ def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
             broken["rationale"] = "missing" if prose is None else "malformed"
     entries, subscores = artifact.get("subscores"), dict[str, float]()
     stated = entries if isinstance(entries, dict) else {}
-    notes["unknown_field"] += len(stated.keys() - {trait.id for trait in rubric.traits})
     for trait in demand.traits:
         value, problem = _number(stated.get(trait.id), trait, notes)
         if value is None:
@@ -209,6 +206,15 @@ def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
         broken=broken,
         notes=+notes,
     )
+
+
+def unknown_fields(artifact: Mapping[str, Any], bundle: Bundle) -> list[str]:
+    """The fields of an artifact, and those of its subscores, that the whole contract does not have in either form."""
+    rubric, subscores = numbered(bundle), artifact.get("subscores")
+    unknown = artifact.keys() - everything(bundle).fields - (PUBLISHED if rubric.points else frozenset())
+    stated = subscores if isinstance(subscores, dict) else {}
+    inner = stated.keys() - {trait.id for trait in rubric.traits}
+    return sorted([*unknown, *(f"subscores.{name}" for name in inner)])
 
 
 def merge(earlier: Claims, new: Claims, demand: Demand) -> Claims:

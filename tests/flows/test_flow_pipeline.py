@@ -1,0 +1,135 @@
+"""The pipeline with its pauses for people: what waits, what the page's last vote sets off, and how a run goes on."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect import flow as prefect_flow
+from prefect.client.orchestration import get_client
+from prefect.events.schemas.automations import AutomationCore
+from prefect.flow_engine import run_flow
+from prefect.flow_runs import resume_flow_run
+from prefect.states import Running
+from typer.testing import CliRunner
+
+from rubricflow.flows import cli, pipeline
+from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.monitor import waiting
+from rubricflow.tasks.core.monitor.runs import introduce
+from rubricflow.tasks.core.monitor.waiting import ANSWERED, announce_answered, wait_for_people
+
+HOUSE = Path(__file__).resolve().parents[2]
+LIMIT = 1
+Started = list[tuple[str, str]]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+    """The steps after the first pause: test_flow_people.py takes them in full. (step, study), in their order."""
+    steps: Started = []
+
+    def noting(name: str) -> Callable[..., str]:
+        def step(study: str, *_: Any) -> str:
+            steps.append((name, Path(study).name))
+            return f"{name}-run"
+
+        return step
+
+    monkeypatch.setattr(pipeline, "bottleneck", noting("train"))
+    monkeypatch.setattr(pipeline, "grade", noting("grade"))
+    return steps
+
+
+def study_in(folder: Path, **changes: Any) -> Path:
+    """The demo's study of concepts, with two cases in the queue."""
+    for name in ("items.csv", "responses.csv", "concept_marks.csv", "concept_rubric.yaml"):
+        (folder / name).write_bytes((HOUSE / "data" / "demo" / name).read_bytes())
+    content = yaml.safe_load((HOUSE / "data" / "demo" / "concepts.yaml").read_text())
+    content["annotation"]["doubt"] = {"most": 2}
+    file = folder / "concepts.yaml"
+    file.write_text(yaml.safe_dump(content | changes))
+    return file
+
+
+def test_it_stops_for_people_and_goes_on_when_they_have_answered(
+    tmp_path: Path, started: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, house = study_in(tmp_path), tmp_path / "house"
+    answered: list[set[str]] = []
+    monkeypatch.setattr("rubricflow.flows.review.announce_answered", answered.append)
+    given = str(study), None, str(house), LIMIT
+    waits = pipeline.pipeline(*given)
+    assert f"2 of 2 cases of concepts wait for people: rubricflow review {study}" in capsys.readouterr().err
+    assert started == []
+    where = ["--warehouse", str(house), "--limit", str(LIMIT)]
+    sheet = tmp_path / "queue.csv"
+    assert CliRunner().invoke(cli.app, ["votes", str(study), "--to", str(sheet), *where]).exit_code == 0
+    with sheet.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    cases = sorted({row["response_id"] for row in rows})
+    for number, case in enumerate(cases):
+        with sheet.open("w", newline="", encoding="utf-8-sig") as file:
+            writer = csv.DictWriter(file, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(row | {"level": "1"} for row in rows if row["response_id"] == case)
+        said = CliRunner().invoke(cli.app, ["votes", str(study), "--from", str(sheet), "--as", "anna", *where])
+        assert said.exit_code == 0, said.output
+        assert answered == [{"concepts"}] * number  # the last vote alone is told
+        again = pipeline.pipeline(*given)
+        assert ("1 of 2 cases" in capsys.readouterr().err) == (number == 0)
+        assert (again == waits) == (number == 0)
+    assert again == "grade-run"
+    assert started == [("train", "concepts.yaml"), ("grade", "concepts.yaml")]
+
+
+def test_a_chain_that_does_not_hold_is_refused_before_anybody_is_asked(tmp_path: Path, started: Started) -> None:
+    study = study_in(tmp_path)
+    sound, house = load_study(study), tmp_path / "house"
+    pipeline.check_chained(study, sound, study, sound, house)
+    with pytest.raises(InputError, match="no grader learns"):
+        pipeline.check_chained(study, sound.model_copy(update={"annotation": None}), study, sound, house)
+    assert sound.bottleneck is not None
+    elsewhere = sound.bottleneck.model_copy(update={"grader": None})
+    with pytest.raises(InputError, match="not the grader that is trained"):
+        pipeline.check_chained(study, sound.model_copy(update={"bottleneck": elsewhere}), study, sound, house)
+
+
+def test_a_deployed_run_is_suspended_and_resumed_by_the_event(
+    prefect_server: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, dict[str, str], list[dict[str, str]]]] = []
+    monkeypatch.setattr(waiting, "emit_event", lambda name, about, related: told.append((name, about, related)))
+    left = [True, True, False]
+
+    @prefect_flow
+    def chain() -> str:
+        introduce("concepts", flow="pipeline")
+        return wait_for_people("run-1", "concepts", "2 cases wait") if left.pop(0) else "graded"
+
+    with get_client(sync_client=True) as client:
+        deployment = client.create_deployment(client.create_flow(chain), name="concepts")
+        first, nightly = (client.create_flow_run_from_deployment(deployment) for _ in range(2))
+        run_flow(chain, flow_run=first, return_type="state")
+        assert client.read_flow_run(first.id).state_name == "Suspended"
+        assert run_flow(chain, flow_run=nightly) == "run-1"  # it does not wait beside the first
+        announce_answered({"another study"})
+        assert told == []
+        announce_answered({"concepts"})
+        ((name, about, (run,)),) = told
+        assert run["prefect.resource.id"] == f"prefect.flow-run.{first.id}"
+        cores = yaml.safe_load((HOUSE / "automations.yaml").read_text())["automations"]
+        (core,) = [AutomationCore.model_validate(row) for row in cores if ANSWERED in row["trigger"]["expect"]]
+        assert name == ANSWERED
+        assert about["prefect.resource.id"].startswith(core.trigger.match["prefect.resource.id"].rstrip("*"))
+        assert [action.type for action in core.actions] == ["resume-flow-run"]
+        resume_flow_run(first.id)
+        again = client.read_flow_run(first.id)
+        assert again.state_name == "AwaitingRetry" or again.state.is_scheduled()
+        client.set_flow_run_state(first.id, Running(), force=True)
+        assert run_flow(chain, flow_run=client.read_flow_run(first.id)) == "graded"
