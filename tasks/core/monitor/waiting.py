@@ -36,8 +36,8 @@ def wait_for_people(run_id: str, study: str, waits: str) -> str:
 
 
 def announce_answered(studies: Set[str]) -> None:
-    """Tells Prefect's automations that people have answered all that was queued of these studies, an event for every flow run
-    that waits for one of them; nothing without a server."""
+    """Tells Prefect's automations that people have answered all that was queued of these studies, an event for every
+    flow run that waits for one of them; nothing without a server."""
     if not PREFECT_API_URL.value():
         return
     try:

@@ -1,8 +1,8 @@
 """What the reviser is given and what it may write (section 2.2 and appendix F).
 
 The rubric checklist: every marking point with a verdict and a quote, written by the policy with the gold mark at hand.
-It is shown to nobody but the reviser. The paper has the points listed verbatim; ours go by their ids, since their words
-stand in the scheme that is shown with them.
+It is shown to nobody but the reviser. The paper has the points listed verbatim (`revising.checklist: verbatim`); ours
+go by their ids, since their words stand in the scheme that is shown with them.
 
 The locality constraint on a revision: it mends one step, and gives away neither the gold mark nor the checklist. The
 paper states the aim, and names a detector of checklist mimicry without defining it; the rules and their numbers are
@@ -34,13 +34,15 @@ _DRESS = " \t\r*`•-"
 _NOTHING = frozenset({"–", "—", "none", "nothing", "n/a"})
 
 
-def checklist_tokens(scheme: str, least: int) -> int:
-    """Tokens that a checklist may take: what rollouts may, or more where the scheme has more lines than that holds."""
-    return max(least, LINE * len(line_ids(scheme)))
+def checklist_tokens(scheme: str, least: int, verbatim: bool = False) -> int:
+    """Tokens that a checklist may take: what rollouts may, or more where the scheme has more lines than that holds;
+    verbatim, with twice the scheme's words besides."""
+    return max(least, LINE * len(line_ids(scheme)) + (2 * len(tokens(scheme)) if verbatim else 0))
 
 
-def read_checklist(reply: str, scheme: str, answer: str) -> tuple[str | None, Unusable | None]:
+def read_checklist(reply: str, scheme: str, answer: str, verbatim: bool = False) -> tuple[str | None, Unusable | None]:
     """The checklist that a reply holds, one line for each point: `P1 | covered | quote`, or why it holds none.
+    verbatim: in place of the id stands the scheme's line, which alone names a point.
 
     Verdicts are `covered` and `not covered` in any case; the quote and its marks are optional, and a point whose quote
     does not stand in the answer is not covered. Lines without a bar and lines on points that the scheme does not have
@@ -50,6 +52,8 @@ def read_checklist(reply: str, scheme: str, answer: str) -> tuple[str | None, Un
     ('P1 | covered | in water', None)
     """
     ids = {name.casefold(): name for name in point_ids(scheme)}
+    if verbatim and ids:
+        ids = {folded(line): line for line in scheme.split("\n") if line.partition(":")[0].casefold() in ids}
     covered_of: dict[str, bool] = {}
     lines: dict[str, str] = {}
     for line in reply.split("\n"):
@@ -60,7 +64,7 @@ def read_checklist(reply: str, scheme: str, answer: str) -> tuple[str | None, Un
             return None, "checklist_unreadable"
         name, covered, quote = point
         if ids:
-            name = ids.get(name.casefold(), "")
+            name = ids.get(folded(name) if verbatim else name.casefold(), "")
         if not name:
             continue
         if quote and find(quote, answer) is None:

@@ -57,13 +57,15 @@ class Prompts:
             values[masked] = MASK
         return self._templates.fill("grade", values)
 
-    def checklist(self, sample: Sample) -> str:
-        """Asks for every marking point with a verdict and a quote; the gold mark is given (section 2.2).
+    def checklist(self, sample: Sample, verbatim: bool = False) -> str:
+        """Asks for every marking point, by its id or verbatim, with a verdict and a quote; the gold mark is given
+        (section 2.2).
 
         The lines are named one by one: a small model that is shown a form alone copies it, or numbers as it likes.
         """
         lines = ", ".join(line_ids(sample.scheme)) or "every point"
-        return self._templates.fill("checklist", self._values(sample) | {"gold": str(sample.gold), "points": lines})
+        asked = self._values(sample) | {"gold": str(sample.gold), "points": lines}
+        return self._templates.fill("checklist_verbatim" if verbatim else "checklist", asked)
 
     def revise(
         self,

@@ -187,7 +187,8 @@ class Reviser(NamedTuple):
             for number, revision in enumerate(revisions):
                 sample = revision.attempt.sample
                 reply = written[sample.response_id]
-                text, refused = read_checklist(reply, sample.scheme, sample.answer)
+                verbatim = self.plan.checklist == "verbatim"
+                text, refused = read_checklist(reply, sample.scheme, sample.answer, verbatim)
                 revisions[number] = replace(revision, checklist=text, refused=refused, reply=reply if refused else None)
         prompt_of = {}
         for number, revision in enumerate(revisions):
@@ -246,8 +247,9 @@ class Reviser(NamedTuple):
         distinct = {sample.response_id: sample for sample in samples}
         if not distinct:
             return {}
-        prompts = [self.prompts.checklist(sample) for sample in distinct.values()]
-        longest = max(checklist_tokens(sample.scheme, self.max_tokens) for sample in distinct.values())
+        verbatim = self.plan.checklist == "verbatim"
+        prompts = [self.prompts.checklist(sample, verbatim) for sample in distinct.values()]
+        longest = max(checklist_tokens(sample.scheme, self.max_tokens, verbatim) for sample in distinct.values())
         return dict(zip(distinct, self.write(prompts, max_tokens=longest, seed=self.seed), strict=True))
 
     def _with_sub_steps(self, revision: Revision, reply: str) -> Revision:

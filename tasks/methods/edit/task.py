@@ -125,7 +125,8 @@ def prove(workspace: Workspace) -> None:
         # The longest prompt is the reviser's: it holds a rollout and a checklist.
         added = plan.max_tokens
         if revises:
-            added += plan.max_tokens + checklist_tokens(sample.scheme, plan.max_tokens)
+            verbatim = plan.revising.checklist == "verbatim"
+            added += plan.max_tokens + checklist_tokens(sample.scheme, plan.max_tokens, verbatim)
         tokens = len(workspace.policy.prompt_ids(workspace.prompts.grade(sample))) + added
         check_fits(workspace.policy, tokens, f"response '{sample.response_id}' with its rollouts")
     if plan.faithfulness:

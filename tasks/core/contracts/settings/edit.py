@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, NonNegative, Positive, Share
+from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, NonNegative, Positive, Share, left_out
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
 from rubricflow.tasks.core.contracts.tables.edit import Arm
 
@@ -77,6 +77,8 @@ class Revising(Frozen):
     """A change of belief above −near_tie (in marks) counts as a tie, and is left out."""
     weak_below: Share = 0.25
     """Quantile of all steps under which a grounding value counts as weak."""
+    checklist: Literal["ids", "verbatim"] = left_out("ids")
+    """How the checklist's lines name the marking points: by their ids; or verbatim, as in the paper (section 2.2)."""
     sub_steps: Positive = 3
     """Most sub-steps of a revision."""
     continuations: Positive = 4
@@ -122,6 +124,12 @@ class Edit(Frozen):
             except re.error as error:
                 raise ValueError(f"is no regular expression: {error}") from error
         return pattern
+
+    @model_validator(mode="after")
+    def _has_a_prompt(self) -> Edit:
+        if self.revising.checklist == "verbatim" and self.prompts == "compact":
+            raise ValueError("revising.checklist: verbatim needs prompts: full; the small decoder knows ids alone")
+        return self
 
     def arms_in_order(self) -> tuple[Arm, ...]:
         """The arms with what they are initialised from, each after its own start."""

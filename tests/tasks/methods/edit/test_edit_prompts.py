@@ -13,7 +13,7 @@ from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.methods.edit.policy import FOLDER, MASK, Prompts, PromptSet
 from rubricflow.tasks.methods.edit.rollout import SCAFFOLD, Sample
 
-ASKED = ("grade", "checklist", "revise", "rewrite", "intervene")
+ASKED = ("grade", "checklist", "checklist_verbatim", "revise", "rewrite", "intervene")
 ALL = [
     (Prompts(name), asked)
     for name in ("full", "compact")
@@ -26,6 +26,7 @@ MENDING = {"attempt", "diagnosis", "checklist"}
 PRIVATE = {
     "grade": set(),
     "checklist": {"gold", "points"},
+    "checklist_verbatim": {"gold", "points"},
     "intervene": {"gold", "attempt"},
     "revise": MENDING,
     "rewrite": MENDING,
@@ -41,8 +42,10 @@ HOSTILE = (
 def filled(prompts: Prompts, asked: str, sample: Sample = SAMPLE, note: str | None = "P1 | covered | drink") -> str:
     if asked == "intervene":
         return prompts.intervene(sample, ATTEMPT)
-    if asked in ("grade", "checklist"):
-        return prompts.grade(sample) if asked == "grade" else prompts.checklist(sample)
+    if asked == "grade":
+        return prompts.grade(sample)
+    if asked.startswith("checklist"):
+        return prompts.checklist(sample, verbatim=asked != "checklist")
     return prompts.revise(sample, ATTEMPT, 1, "It went astray.", note, local=asked == "revise")
 
 
@@ -94,7 +97,7 @@ def test_all_that_was_written_by_others_is_fenced(asked: str) -> None:
     text = filled(Prompts(), asked)
     fenced = dict(re.findall(rf"=====([A-Z]+) {nonce(text)}=====\n(.*?)\n=====END {nonce(text)}=====", text, re.DOTALL))
     assert fenced["ANSWER"] == SAMPLE.answer
-    if asked != "grade" and asked != "checklist":
+    if asked in ("intervene", "revise", "rewrite"):
         assert fenced["ATTEMPT"] == (
             "1: P1 looks met.\n2: So all is well." if asked == "intervene" else "P1 looks met.\n>> So all is well. <<"
         )

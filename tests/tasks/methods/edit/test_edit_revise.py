@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.settings.edit import Revising
+from rubricflow.tasks.core.contracts.settings.edit import Edit, Revising
 from rubricflow.tasks.methods.edit.locality import LINE, RUN, Unusable, breach, copied, mimicry, read_checklist, totals
 from rubricflow.tasks.methods.edit.policy import Prompts
 from rubricflow.tasks.methods.edit.revise import (
@@ -123,6 +123,22 @@ def test_an_unusable_checklist_stops_its_responses_revisions() -> None:
     assert (found.refused, found.checklist, found.marks) == ("checklist_empty", None, ())
     assert found.reply == "I cannot tell."
     assert len(write.calls) == 1
+
+
+def test_a_checklist_may_list_the_points_word_for_word() -> None:
+    lines = SCHEME.split("\n")
+    ends = [line.partition(" | ")[2] for line in CHECKLIST.split("\n")]
+    reply = "\n".join(f"{line} | {end}" for line, end in zip(lines, ends, strict=True))
+    write = Scripted({"checklist": reply, "revise": MENDED, "grade": RIGHT})
+    plan = PLAN.model_copy(update={"checklist": "verbatim"})
+    (revision,) = Reviser(Prompts(), write, plan, 64, 5).revise([ATTEMPT], [[Candidate(1, "It went astray.")]])
+    assert "word for word" in write.calls[0][0][0]
+    assert revision.refused is None
+    assert revision.checklist == reply.replace('"', "")
+    assert read_checklist(CHECKLIST, SCHEME, SAMPLE.answer, verbatim=True) == (None, "checklist_empty")
+    assert read_checklist(reply, SCHEME, SAMPLE.answer) == (None, "checklist_empty")
+    with pytest.raises(ValueError, match="prompts: full"):
+        Edit(policy="p", prompts="compact", revising=plan)
 
 
 def test_a_long_scheme_gets_room_for_a_line_on_each_point() -> None:
