@@ -52,9 +52,11 @@ CONTENT: dict[str, Any] = {
     | {"failed_quote": "demote", "show_weights": False, "unscored": "null", "min_tokens": 1}
     | {"shared_quotes": 2, "support": {"limit": 0.3, "failed": "demote", "asked": 0.2}, "in_parts": True}
     | {"jurors": ["one", "two"], "combine": "mean", "steps": 2}
-    | {"compare": {"opponents": 4, "at_once": 5, "seed": 1}, "units": "turns"},
+    | {"compare": {"opponents": 4, "at_once": 5, "seed": 1}, "units": "turns"}
+    | {"unknown_fields": "refused", "top_is_rare": False},
 }
 LATER = ("shared_quotes", "support", "in_parts", "jurors", "combine", "steps", "compare", "units")
+LATER += ("unknown_fields", "top_is_rare")
 """Fields of a protocol that are left out of the content where they are null, or false."""
 
 
@@ -99,6 +101,8 @@ OTHER = {
     "failed": "review",
     "limit": 0.7,
     "asked": 0.7,
+    "unknown_fields": "counted",
+    "top_is_rare": True,
 }
 
 
