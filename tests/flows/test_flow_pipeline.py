@@ -1,4 +1,5 @@
-"""The pipeline with its pauses for people: what waits, what the page's last vote sets off, and how a run goes on."""
+"""The pipeline without a server: what waits for people, what the last vote tells, and how it goes on. What Prefect does
+with a run that waits is tested in test_flow_watched.py."""
 
 from __future__ import annotations
 
@@ -9,19 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
-from prefect import flow as prefect_flow
-from prefect.client.orchestration import get_client
-from prefect.events.schemas.automations import AutomationCore
-from prefect.flow_engine import run_flow
-from prefect.flow_runs import resume_flow_run
 from typer.testing import CliRunner
 
 from rubricflow.flows import cli, pipeline
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.core.monitor import waiting
-from rubricflow.tasks.core.monitor.runs import introduce
-from rubricflow.tasks.core.monitor.waiting import ANSWERED, announce_answered, wait_for_people
 
 HOUSE = Path(__file__).resolve().parents[2]
 LIMIT = 1
@@ -97,35 +90,3 @@ def test_a_chain_that_does_not_hold_is_refused_before_anybody_is_asked(tmp_path:
     elsewhere = sound.bottleneck.model_copy(update={"grader": None})
     with pytest.raises(InputError, match="not the grader that is trained"):
         pipeline.check_chained(study, sound.model_copy(update={"bottleneck": elsewhere}), study, sound, house)
-
-
-def test_a_deployed_run_is_suspended_and_resumed_by_the_event(
-    prefect_server: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[tuple[str, dict[str, str], list[dict[str, str]]]] = []
-    monkeypatch.setattr(waiting, "emit_event", lambda name, about, related: told.append((name, about, related)))
-    left = [True, True, False]
-
-    @prefect_flow
-    def chain() -> str:
-        introduce("concepts", flow="pipeline")
-        return wait_for_people("run-1", "concepts", "2 cases wait") if left.pop(0) else "graded"
-
-    with get_client(sync_client=True) as client:
-        deployment = client.create_deployment(client.create_flow(chain), name="concepts")
-        first, nightly = (client.create_flow_run_from_deployment(deployment) for _ in range(2))
-        run_flow(chain, flow_run=first, return_type="state")
-        assert client.read_flow_run(first.id).state_name == "Suspended"
-        assert run_flow(chain, flow_run=nightly) == "run-1"  # it does not wait beside the first
-        announce_answered({"another study"})
-        assert told == []
-        announce_answered({"concepts"})
-        ((name, about, (run,)),) = told
-        assert run["prefect.resource.id"] == f"prefect.flow-run.{first.id}"
-        cores = yaml.safe_load((HOUSE / "automations.yaml").read_text())["automations"]
-        (core,) = [AutomationCore.model_validate(row) for row in cores if ANSWERED in row["trigger"]["expect"]]
-        assert name == ANSWERED
-        assert about["prefect.resource.id"].startswith(core.trigger.match["prefect.resource.id"].rstrip("*"))
-        assert [action.type for action in core.actions] == ["resume-flow-run"]
-        resume_flow_run(first.id)
-        assert run_flow(chain, flow_run=client.read_flow_run(first.id)) == "graded"

@@ -12,10 +12,14 @@ import pytest
 import yaml
 from builders.bundles import bundle, criterion
 from builders.cases import to_judge
+from prefect import flow as prefect_flow
 from prefect.blocks.system import Secret
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, LogFilter, LogFilterFlowRunId
 from prefect.events.schemas.automations import AutomationCore
+from prefect.exceptions import Pause
+from prefect.flow_engine import run_flow
+from prefect.flow_runs import resume_flow_run
 from tiny_study import make_study
 
 from rubricflow.flows.grade import grade
@@ -30,7 +34,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.core.monitor import artifacts
+from rubricflow.tasks.core.monitor import artifacts, waiting
 from rubricflow.tasks.core.monitor.runs import credential
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.calibrate import task as calibration
@@ -118,6 +122,38 @@ def automations() -> list[Any]:
         AutomationCore.model_validate(row)
         for row in yaml.safe_load((HOUSE / "automations.yaml").read_text())["automations"]
     ]
+
+
+def test_a_deployed_run_is_suspended_and_resumed_by_the_event(
+    prefect_server: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, dict[str, str], list[dict[str, str]]]] = []
+    monkeypatch.setattr(waiting, "emit_event", lambda name, about, related: told.append((name, about, related)))
+    left = [True, True, False]
+
+    @prefect_flow
+    def chain() -> str:
+        introduce("concepts", flow="pipeline")
+        return wait_for_people("run-1", "concepts", "2 cases wait") if left.pop(0) else "graded"
+
+    with get_client(sync_client=True) as client:
+        deployment = client.create_deployment(client.create_flow(chain), name="concepts")
+        first, nightly = (client.create_flow_run_from_deployment(deployment) for _ in range(2))
+        with pytest.raises(Pause):  # which ends the process, and no more
+            run_flow(chain, flow_run=first)
+        assert client.read_flow_run(first.id).state_name == "Suspended"
+        assert run_flow(chain, flow_run=nightly) == "run-1"  # it does not wait beside the first
+        announce_answered({"another study"})
+        assert told == []
+        announce_answered({"concepts"})
+        ((name, about, (run,)),) = told
+        assert run["prefect.resource.id"] == f"prefect.flow-run.{first.id}"
+        (core,) = [core for core in automations() if ANSWERED in core.trigger.expect]
+        assert name == ANSWERED
+        assert about["prefect.resource.id"].startswith(core.trigger.match["prefect.resource.id"].rstrip("*"))
+        assert [action.type for action in core.actions] == ["resume-flow-run"]
+        resume_flow_run(first.id)
+        assert run_flow(chain, flow_run=client.read_flow_run(first.id)) == "graded"
 
 
 def test_a_credential_is_a_variable_or_a_secret_block(prefect_server: None, monkeypatch: pytest.MonkeyPatch) -> None:
