@@ -46,8 +46,9 @@ def pipeline(
     """
     taught, graded = load_study(Path(study)), load_study(Path(grading or study))
     check_chained(Path(study), taught, Path(grading or study), graded, Path(warehouse))
-    for work, named in (("annotate", study), ("train", study), ("grade", grading or study)):
-        check_extras(work, named)  # before people are asked
+    check_extras("annotate", study)  # all of them before people are asked
+    check_extras("train", study)
+    check_extras("grade", grading or study)
     introduce(taught.name, flow="pipeline", grading=graded.name)
 
     run_id = annotate(study, warehouse, limit, token_budget, budget_usd)

@@ -35,7 +35,8 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.monitor import artifacts, waiting
-from rubricflow.tasks.core.monitor.runs import credential
+from rubricflow.tasks.core.monitor.runs import credential, introduce
+from rubricflow.tasks.core.monitor.waiting import ANSWERED, announce_answered, wait_for_people
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.calibrate import task as calibration
 from rubricflow.tasks.grading.calibrate.task import calibrate
@@ -150,7 +151,7 @@ def test_a_deployed_run_is_suspended_and_resumed_by_the_event(
         assert run["prefect.resource.id"] == f"prefect.flow-run.{first.id}"
         (core,) = [core for core in automations() if ANSWERED in core.trigger.expect]
         assert name == ANSWERED
-        assert about["prefect.resource.id"].startswith(core.trigger.match["prefect.resource.id"].rstrip("*"))
+        assert about["prefect.resource.id"].startswith(core.trigger.match["prefect.resource.id"][:-1])
         assert [action.type for action in core.actions] == ["resume-flow-run"]
         resume_flow_run(first.id)
         assert run_flow(chain, flow_run=client.read_flow_run(first.id)) == "graded"
