@@ -286,7 +286,7 @@ def _ballot(ballot: Record, case: QueuedCase, part: ReviewerCase, machine: _Mach
     }
 
 
-def _label(rater: str, row: Row, values: list[str], case: QueuedCase, sees_verdict: bool) -> Record:
+def _label(rater: str, row: Row, values: list[str], case: QueuedCase, sees_verdict: bool = True) -> Record:
     """What a row of `judgments` says, the level before its quotes were checked (stated) with it; of who does not see
     the verdict its quotes alone."""
     quotes = []
