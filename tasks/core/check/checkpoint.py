@@ -38,8 +38,6 @@ READ = 8_192
 """Rows read at a time: before they are reduced they may hold long texts."""
 Parts = Callable[[str], Sequence[Path]]
 """Name of a table → all files of it that the run has written."""
-Database = Callable[[], duckdb.DuckDBPyConnection]
-"""Opened for the first table that wants it."""
 
 
 def stored_findings(run: Run, refs: Iterable[TableRef]) -> list[Finding]:
@@ -60,7 +58,7 @@ def _database(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         yield database
 
 
-def _stored(run: Run, ref: TableRef, database: Database) -> list[Finding]:
+def _stored(run: Run, ref: TableRef, database: Callable[[], duckdb.DuckDBPyConnection]) -> list[Finding]:
     stage = f"check-{ref.stage}"
     if run.done(stage, ref.table) and (stored := _settled(run, ref)) is not None:
         return stored
@@ -73,7 +71,9 @@ def _stored(run: Run, ref: TableRef, database: Database) -> list[Finding]:
     return findings
 
 
-def check(run: Run, ref: TableRef, database: Database) -> tuple[list[Finding], list[Footer]]:
+def check(
+    run: Run, ref: TableRef, database: Callable[[], duckdb.DuckDBPyConnection]
+) -> tuple[list[Finding], list[Footer]]:
     """Every rule of one table, and its files; types first, for with a wrong one the other rules cannot be read."""
     row, files = BY_NAME[ref.table], []
     # The finished shards' files, as the store reads them: that is what places are counted over.
