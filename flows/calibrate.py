@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +29,7 @@ from rubricflow.tasks.grading.trends.moved import CHANNELS, drifted, observed
 
 _TABLES = ("answers", "verdicts", "labels", "marks")
 _VERDICTS = "log.parquet"
-_NEXT = 20
+_NEXT, _SHOWN = 20, 5
 _FEWEST = 50
 """Answers of a new log from which on a drift test says something."""
 
@@ -94,7 +95,14 @@ def calibrate(
         write_atomically(to, written(log, rows, to, datetime.now(UTC).isoformat()).encode())
         print(f"scores: {to}")
     if proposed.rows:
-        print(f"label next: {', '.join(row['response_id'].removeprefix(NEW) for row in proposed.rows)}")
+        names = [row["response_id"].removeprefix(NEW) for row in proposed.rows]
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        options = {"--labels": labels, "--criterion": criterion, "--study": study}
+        if str(warehouse) != DEFAULT_WAREHOUSE:
+            options["--warehouse"] = warehouse
+        chosen = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
+        command = shlex.join(["rubricflow", "label", *map(str, logs), *chosen])
+        print(f"label next: {', '.join(names[:_SHOWN])}{more}; on a page, with the labels that there are:\n  {command}")
 
 
 def _say(log: Log) -> None:

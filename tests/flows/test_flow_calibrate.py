@@ -12,6 +12,7 @@ from rubricflow.flows.calibrate import calibrate
 from rubricflow.flows.grade import grade
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Predictions
+from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
@@ -111,6 +112,8 @@ def test_a_log_without_answers_is_calibrated_by_its_verdicts_alone(tmp_path: Pat
     run = run_of(warehouse, "bare")
     raw = {row["response_id"]: row["raw"] for row in run.table(Predictions, "calibrate").to_pylist()}
     assert raw == {row["id"]: row["score"] for row in rows}
+    compared = run.table(Metrics, "evaluate").to_pylist()
+    assert {row["rater_b"] for row in compared}.isdisjoint({"length", "text_only"})
     assert not any(row["evidence"] for row in run.table(Judgments, "judge").to_pylist())
 
 

@@ -44,8 +44,8 @@ def rank_raters(whole_set: ScoreSlice, on: Setting) -> Iterator[Record]:
 
     The mean is over items in which the target varies: in any other nobody can agree. Where items have one scale there
     is the QWK of all as one set, too; items' means flatter it. A rater without a score for any of the answers has a row
-    without a value; length alone, which asks for many answers, none unless it predicts each. Also how far the
-    calibrated score agrees inside items (within_r).
+    without a value; length alone, which asks for many answers that differ in it, none unless it predicts each. Also
+    how far the calibrated score agrees inside items (within_r).
     """
     rows = both_scored(whole_set.rows, TARGET, "calibrated", also=whole_set.rows.columns)
     if rows.empty:
@@ -56,7 +56,7 @@ def rank_raters(whole_set: ScoreSlice, on: Setting) -> Iterator[Record]:
         value, ends = within_items(human, score, rows["item_id"], rows["cluster"], on.draws, on.seed)
         part = on_items(whole_set)
         yield record(part, "within_r", value, len(rows), raters=on.raters, interval=ends)
-    if "signal:length" in rows and rows["signal:length"].notna().all():
+    if "signal:length" in rows and rows["signal:length"].notna().all() and rows["signal:length"].nunique() > 1:
         rows = rows.assign(**{LENGTH: predicted(rows, on.scales, on.seed)})
     columns = ["calibrated", "raw"]
     columns += [TEXT] if TEXT in rows and rows[TEXT].notna().any() else []
@@ -150,8 +150,8 @@ def against_length(whole_set: ScoreSlice, on: Setting) -> Iterator[Record]:
 
     Length alone is given more than the machine had: the held-out scores themselves, cross-fitted.
     """
-    if "signal:length" not in whole_set.rows:
-        return
+    if "signal:length" not in whole_set.rows or whole_set.rows["signal:length"].nunique() < 2:
+        return  # one length of all tells nothing, as where a log holds no answers
     ids = ("item_id", "cluster")
     measured = both_scored(whole_set.rows, TARGET, "calibrated", "signal:length", also=ids)
     with_length = measured.assign(length=predicted(measured, on.scales, on.seed))

@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.store.cells import missing
 from rubricflow.tasks.core.store.delimited import encoding_of
 from rubricflow.tasks.core.store.sheets import open_sheet
-from rubricflow.tasks.grading.logs.forms import PLAIN, Form, forms
+from rubricflow.tasks.grading.logs.forms import PLAIN, LogForm, forms
 
 LARGEST = 2 << 30
 """Bytes to which a compressed log may unpack."""
@@ -30,11 +30,11 @@ _FIRST = 50
 _ZSTD = 93
 
 
-def documents(files: Sequence[Path]) -> tuple[list[tuple[Path, Any, Form]], list[str]]:
+def documents(files: Sequence[Path]) -> tuple[list[tuple[Path, Any, LogForm]], list[str]]:
     """Every log among the files with its form, and the files of folders that are passed over: what no form tells, the
     studies of earlier calibrations, and plain tables beside a tool's own logs. InputError for a file given by name that
     is no log."""
-    found: list[tuple[Path, Any, Form]] = []
+    found: list[tuple[Path, Any, LogForm]] = []
     passed: list[str] = []
     for given in files:
         if not given.exists():
@@ -42,7 +42,7 @@ def documents(files: Sequence[Path]) -> tuple[list[tuple[Path, Any, Form]], list
         if not given.is_dir():
             found.append((given, *_told(document_of(given), given)))
             continue
-        inside: list[tuple[Path, Any, Form]] = []
+        inside: list[tuple[Path, Any, LogForm]] = []
         for path in sorted(path for path in given.rglob("*") if path.is_file()):
             if any(part.endswith(STUDY) for part in path.relative_to(given).parts[:-1]):
                 continue
@@ -128,7 +128,7 @@ def _archive(path: Path) -> dict[str, Any]:
         return dict(header)
 
 
-def _told(document: Any, path: Path) -> tuple[Any, Form]:
+def _told(document: Any, path: Path) -> tuple[Any, LogForm]:
     """A document and its form: the first that tells it, or a plain table where its columns say enough. One object that
     no form tells is a list of one; InputError where that is none either."""
     lists = [document] if isinstance(document, list) else [document, [document]]
@@ -141,7 +141,7 @@ def _told(document: Any, path: Path) -> tuple[Any, Form]:
     return lists[-1], _plain(document, lists[-1], path)
 
 
-def _plain(document: Any, rows: list[dict[str, Any]], path: Path) -> Form:
+def _plain(document: Any, rows: list[dict[str, Any]], path: Path) -> LogForm:
     """The form of a plain table; InputError where no column of verdicts is among its own."""
     names = {str(name).strip().casefold().replace(" ", "_"): str(name) for row in rows[:_FIRST] for name in row}
     columns = {
@@ -154,10 +154,10 @@ def _plain(document: Any, rows: list[dict[str, Any]], path: Path) -> Form:
         hint = f"known are {known}, and tables with a column {', '.join((*PLAIN['verdict'][:4], *PLAIN['score'][:1]))}"
         raise InputError(f"no form that is known: it is {seen}", file=path, hint=hint)
     judge = {name.removeprefix("judge "): columns.pop(name) for name in [*columns] if name.startswith("judge ")}
-    return Form(tool=TABLE, told_by=(), columns=columns, judge=judge)
+    return LogForm(tool=TABLE, told_by=(), columns=columns, judge=judge)
 
 
-def _stands(path: str, form: Form, document: Any) -> bool:
+def _stands(path: str, form: LogForm, document: Any) -> bool:
     """Whether a path, or one of its alternatives, holds something in the document or in one of its first cases."""
     named = next((found for cases in form.cases if isinstance(found := at(cases, {"log": document}), list)), [])
     cases = [case for case in named[:_FIRST] if isinstance(case, dict)]
@@ -168,7 +168,7 @@ def _stands(path: str, form: Form, document: Any) -> bool:
     return any(at(one, root) is not None for one in alternatives for root in roots)
 
 
-def cases_of(form: Form, document: Any) -> list[Any]:
+def cases_of(form: LogForm, document: Any) -> list[Any]:
     """The list of a prepared document's cases."""
     paths = (form.read_cases,) if form.read_cases else form.cases
     return next((found for path in paths if isinstance(found := at(path, {"log": document}), list)), [])

@@ -29,7 +29,7 @@ TOOLS = (
 """The files, in the order in which they are tried."""
 
 
-class Form(Frozen):
+class LogForm(Frozen):
     """How one tool's log is told and read."""
 
     tool: str
@@ -63,11 +63,11 @@ class Form(Frozen):
 
 
 class _Forms(Frozen):
-    forms: tuple[Form, ...]
+    forms: tuple[LogForm, ...]
 
 
 @cache
-def forms() -> tuple[Form, ...]:
+def forms() -> tuple[LogForm, ...]:
     """All forms, in the order in which they are tried."""
     folder = Path(__file__).with_name("forms")
     files = [folder / f"{name}.yaml" for name in TOOLS]

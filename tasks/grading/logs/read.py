@@ -17,7 +17,7 @@ from rubricflow.tasks.core.store.cells import as_text, quoted, text_or_none
 from rubricflow.tasks.core.text.tokens import decimal_of
 from rubricflow.tasks.grading.logs import prepared
 from rubricflow.tasks.grading.logs.files import at, cases_of, documents, first_of, is_blank
-from rubricflow.tasks.grading.logs.forms import WORDS, Form
+from rubricflow.tasks.grading.logs.forms import WORDS, LogForm
 from rubricflow.tasks.grading.logs.record import LABELS, VERDICTS, JudgeFacts, Log, LogScale
 
 _TEXTS = ("question", "answer", "turns", "subject", "input_tokens", "output_tokens")
@@ -90,7 +90,7 @@ def read_log(files: Sequence[Path]) -> Log:
     return Log(names, frame, labels, judge, _scales(frame, form), tuple(remarks))
 
 
-def _verdicts(form: Form, document: Any, case: Any, number: int) -> Iterator[dict[str, Any]]:
+def _verdicts(form: LogForm, document: Any, case: Any, number: int) -> Iterator[dict[str, Any]]:
     """The verdicts on a case: the columns, with `told`, what is said of the judge, beside them."""
     roots = {"log": document, "case": case}
     if form.verdicts.startswith("like:"):
@@ -280,7 +280,7 @@ def _numbered(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _judge(
-    form: Form, versions: Iterable[Any], told: Mapping[tuple[str, str], Counter[str]]
+    form: LogForm, versions: Iterable[Any], told: Mapping[tuple[str, str], Counter[str]]
 ) -> tuple[JudgeFacts, list[str]]:
     """What binds a calibration to the judge: facts that are the same in all cases, of a prompt the lines that all have;
     and what is not told, or differs from case to case, in words."""
@@ -311,7 +311,7 @@ def _judge(
     return JudgeFacts(form.tool, version, flat), remarks
 
 
-def _scales(verdicts: pd.DataFrame, form: Form) -> dict[str, LogScale]:
+def _scales(verdicts: pd.DataFrame, form: LogForm) -> dict[str, LogScale]:
     """Criterion → its scale: the tool's where all scores lie on it, 0 to 1 where they lie there, else what was seen."""
     scales = {}
     for criterion, scores in verdicts.dropna(subset="score").groupby("criterion", sort=False)["score"]:

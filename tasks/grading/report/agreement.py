@@ -124,11 +124,13 @@ def made_of(calibrations: Rows) -> str:
     return " + ".join(part for part in ("judge", "words", "question") if part in parts)
 
 
-def top_table(ranking: Ranking) -> list[Part]:
-    """The first rows of the ranking on one axis, for the head of the page; nothing without human scores."""
+def top_table(ranking: Ranking, is_log: bool = False) -> list[Part]:
+    """The first rows of the ranking on one axis, for the head of the page; nothing without human scores. is_log: words
+    alone are left out where they are not known, as a log may hold no answers."""
     if not ranking.raters:
         return []
-    parts: list[Part] = [_ranked_table(ranking.top, ranking.measure)]
+    top = [row for row in ranking.top if not is_log or row.name != WORDS or row.agreement.value is not None]
+    parts: list[Part] = [_ranked_table(top, ranking.measure)]
     return [*parts, Text(ranking.doubles, "note")] if ranking.doubles else parts
 
 

@@ -55,11 +55,13 @@ def answers_section(
     scales: Mapping[str, ScaleBounds],
     tolerances: Mapping[str, float],
     cases: Sequence[Part],
+    heads: tuple[str, str] = ("Question", "Student"),
 ) -> Section | None:
     """All answers with their final scores, as far as a page can hold them; None without any.
 
     rows: as FIRST_ANSWERS gives them; links: response → the page of feedback, relative to the report; tolerances: item
-    → the most, in points, that a score may differ without being called wrong; cases: typical answers, shown whole."""
+    → the most, in points, that a score may differ without being called wrong; cases: typical answers, shown whole;
+    heads: what items and authors are called."""
     if not rows:
         return None
     every = rows[0]["answers"]
@@ -71,15 +73,22 @@ def answers_section(
     orders = [sorted(range(len(rows)), key=lambda index: key(rows[index])) for key in ORDERS.values()]
     places = [[order.index(index) + 1 for order in orders] for index in range(len(rows))]
     shown = [
-        answer_row(row, links, rules, scales[row["item_id"]], tolerances[row["item_id"]]) | {"places": in_orders}
+        answer_row(row, links, rules, scales[row["item_id"]], tolerances[row["item_id"]], heads) | {"places": in_orders}
         for row, in_orders in zip(rows, places, strict=True)
     ]
-    table = body(TEMPLATE, "answers", {"orders": [*ORDERS], "rows": shown})
+    called = dict(zip(("question", "student"), map(str.lower, heads), strict=True))
+    orders_named = [called.get(name, name) for name in ORDERS]
+    table = body(TEMPLATE, "answers", {"orders": orders_named, "rows": shown})
     return Section("answers", "Answers: which score has each?", title, lead, parts=[table, *cases])
 
 
 def answer_row(
-    row: Row, links: Mapping[str, str], rules: Rules, scale: ScaleBounds, tolerance: float
+    row: Row,
+    links: Mapping[str, str],
+    rules: Rules,
+    scale: ScaleBounds,
+    tolerance: float,
+    heads: tuple[str, str] = ("Question", "Student"),
 ) -> dict[str, Any]:
     """An answer as the table shows it; arguments as in `answers_section`, of its item."""
     has_interval = row["decided_by"] == "machine" and row["low"] is not None and row["high"] is not None
@@ -89,8 +98,8 @@ def answer_row(
         "link": links.get(row["response_id"], ""),
         "waits": row["decided_by"] == "waits",
         "cells": {
-            "Question": say.name(say.question(row["item_id"], row["question"])),
-            "Student": say.name(row["author_id"]) if row["author_id"] is not None else "",
+            heads[0]: say.name(say.question(row["item_id"], row["question"])),
+            heads[1]: say.name(row["author_id"]) if row["author_id"] is not None else "",
             "Answer": say.name(row["response_id"]),
             "Score": "" if score is None else f"{say.level(round(score, 2))} of {say.level(scale[1])}",
             "Likely range": f"{say.level(row['low'])} to {say.level(row['high'])}" if has_interval else "",

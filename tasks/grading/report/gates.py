@@ -77,9 +77,10 @@ def use_section(
     said = [f"{counts[key]} {OUTCOMES[key]}" for key in ORDER if counts[key]]
     lead = (
         "A gate is met or missed only where its whole 95% interval lies on one side of the threshold. Gates judge all "
-        "held-out scores, also those that are not released: what to do concerns those. The length gate is missed "
-        "unless the data show that the score is more than length."
+        "held-out scores, also those that are not released: what to do concerns those."
     )
+    if any(row["gate"] == "length" for row in gates):
+        lead += " The length gate is missed unless the data show that the score is more than length."
     parts: list[Part] = [Text(lead)]
     open_ones = [row for row in overall if row["outcome"] in ("fail", "undecided")]
     settled = [row for row in overall if row["outcome"] in ("unknown", "pass")]

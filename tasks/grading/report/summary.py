@@ -34,7 +34,9 @@ def next_step(
             "Next: write what --model, --url and --compare-with say into the study file and grade it: review, grades "
             "and feedback read the study as it is written."
         )
-    if not rules or is_log:
+    if is_log:
+        return "Next, label the answers that teach most:\n  rubricflow label LOG --labels LABELS.csv"
+    if not rules:
         return f"Next, find the answers that people should score first:\n  rubricflow next {study} --to labels.csv"
     grades = f"rubricflow grades {study} --to grades.xlsx"
     if not found.waiting:

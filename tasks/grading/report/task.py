@@ -60,20 +60,20 @@ def report(run: Run, study: Study, manifest: Path, command: str | None, verbose:
         say.plain(shown.verdict.words),
         *([say.plain(shown.why_nothing)] if shown.why_nothing else []),
         *shown.preferences,
-        next_step(
-            shown.verdict,
-            rules if shown.verdict.answers else (),
-            command,
-            not run.warehouse.mirrored,
-            study.log is not None,
-        ),
     ]
+    if study.log is None:  # `calibrate` knows where the log lies, and says what to do with it next
+        sentences.append(
+            next_step(shown.verdict, rules if shown.verdict.answers else (), command, not run.warehouse.mirrored)
+        )
     tables = figure_tables(metrics, gates)
     facts = {"run": run.run_id, "grade_digest": read_manifest(run)["grade_digest"], "target": study.evaluation.target}
     facts |= {"manifest": run.warehouse.shown(manifest), "tables": run.place, "report": path}
     leave_table(run.run_id, "metrics", as_records(tables[0]))
     aside = [f"The judge's {shown.sources}."] if shown.sources else []
-    aside += [shown.ranking.sentence, shown.ranking.doubles] if shown.ranking.sentence else []
+    if shown.told:
+        aside.append(say.plain(shown.told))
+    elif shown.ranking.sentence:
+        aside += [shown.ranking.sentence, shown.ranking.doubles]
     if study.log:  # what its owner asks first
         sentences[:0], aside = filter(None, aside), []
     told = [*sentences, *filter(None, aside)]

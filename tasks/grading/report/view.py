@@ -16,7 +16,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import body
 from rubricflow.tasks.core.display.quotes import WorthOfQuotes
 from rubricflow.tasks.core.display.reasons import by_scope
-from rubricflow.tasks.core.display.section import Columns, Page, Part, Text
+from rubricflow.tasks.core.display.section import Columns, Page, Part, Section, Text
 from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.display.verdict import ReleaseVerdict, verdict, wrong_words
 from rubricflow.tasks.core.display.worth import worth_section
@@ -35,7 +35,7 @@ from rubricflow.tasks.grading.report.charts import TEMPLATE
 from rubricflow.tasks.grading.report.errors import errors_section
 from rubricflow.tasks.grading.report.evidence import evidence_section
 from rubricflow.tasks.grading.report.figures import Figures
-from rubricflow.tasks.grading.report.log import headline, trust_section
+from rubricflow.tasks.grading.report.log import headline, in_terms_of_logs, known, section_of_log, trust_section
 from rubricflow.tasks.grading.report.preferences import preference_lines, preference_section
 from rubricflow.tasks.grading.report.summary import next_step
 
@@ -96,6 +96,8 @@ class View(NamedTuple):
     """Why the judge scored nothing; '' where it scored something."""
     preferences: list[str]
     """How the judge agrees with people's preferences, a line each; none without any."""
+    told: str = ""
+    """What the labels tell of a log's judge; '' for any other run."""
 
 
 def needs_texts(scores: pd.DataFrame, scales: Mapping[str, tuple[float, float, float]]) -> list[str]:
@@ -120,12 +122,20 @@ def view(
     wrong = wrong_words(release["tolerance"], scales.values())
     found = verdict(counts["final"], rules, verdicts, wrong)
     logged = study.get("log")
-    found = found._replace(sentence=headline(found)) if logged else found
+    told, takes = known(scores, scales, figures, release, wrong) if logged else ("", "")
+    if logged:
+        promise, caution = in_terms_of_logs(found.promise), in_terms_of_logs(found.caution)
+        reasons_in_terms = {in_terms_of_logs(why): n for why, n in found.waiting.items()}
+        found = found._replace(sentence=headline(found), promise=promise, caution=caution, waiting=reasons_in_terms)
+        rules = [row | {"note": row["note"] and in_terms_of_logs(row["note"])} for row in rules]
     nothing = nothing_scored(counts["nothing"])
     why_nothing = ""
     if found.waiting and not found.released and not found.held_back:
         why_nothing = nothing or gates.nothing_released(rules, counts["possible"], found.answers, tables.needs)
+        why_nothing = f"{in_terms_of_logs(why_nothing)} {takes}".strip() if logged else why_nothing
     ranking = ranking_of(figures, calibrations)
+    if logged:
+        ranking = ranking._replace(measure=in_terms_of_logs(ranking.measure) if len(items) > 1 else "QWK")
     sources = "; ".join(manifest.get("identity", {}).get("recordings", {}).values())
     waiting = sum(found.waiting.values())
     costs = made.cost_facts(
@@ -139,7 +149,7 @@ def view(
     typical = cases(answers.middle(scores), "Two typical held-out answers, picked by rule (median risk), not by hand")
     worst = cases(answers.worst(scores, scales), "The worst disagreements, at most two of a question")
     preferred = preference_section(figures, counts["lost_verdicts"])
-    sections = (
+    sections: tuple[Section | None, ...] = (
         trust_section(logged, scores, scales, figures) if logged else None,
         gates.use_section(verdicts, rules, figures, covered, wrong, why_nothing),
         answers.answers_section(
@@ -149,6 +159,7 @@ def view(
             scales,
             tolerances,
             typical,
+            ("Criterion", "Case") if logged else ("Question", "Student"),
         ),
         agreement_section(figures, ranking, int(scores["target"].notna().sum())),
         worth_section(tables.worth, release, manifest.get("costs", {}).get("minutes")) if tables.worth else None,
@@ -168,6 +179,8 @@ def view(
             costs,
         ),
     )
+    if logged:
+        sections = (sections[0], *(section and section_of_log(section) for section in sections[1:]))
     remarks = _remarks(counts, figures, verdicts, checks)
     nobody_scored = not (found.by_people or any(row["n"] for row in rules) or scores["target"].notna().any())
     if preferred and nobody_scored:  # the study is about preferences
@@ -183,6 +196,7 @@ def view(
         lines = preference_lines(figures, counts["lost_verdicts"])
         return View(replace(page, parts=first), found, "", ranking, sources, nothing, lines)
     looks = gates.looks(verdicts, figures, remarks)
+    looks = [(in_terms_of_logs(words), anchor) for words, anchor in looks] if logged else looks
     short = {why: why.partition(":")[0] for why in found.waiting}
     times = Counter(short.values())
     reasons = {short[why] if times[short[why]] == 1 else why: n for why, n in found.waiting.items()}
@@ -197,19 +211,21 @@ def view(
     head: list[Part] = [
         body(TEMPLATE, "outcome", bar),
         *([Text(found.caution, "caution")] if found.caution else []),
-        Columns([top_table(ranking), side]),
+        Columns([top_table(ranking, bool(logged)), side]),
     ]
+    lead = f"{why_nothing} A score is wrong where it is {wrong}." if why_nothing and not nothing else why_nothing
     page = Page(
         "Judge report" if logged else "Run report",
         study["name"],
         found.sentence,
         tuple(section for section in sections if section is not None),
         date=manifest["written"][:10],
-        lead=found.promise
-        or (f"{why_nothing} A score is wrong where it is {wrong}." if why_nothing and not nothing else why_nothing),
+        lead=f"{told} {found.promise or lead}".strip(),
         parts=head,
     )
-    return View(page, found, why_nothing, ranking, sources, nothing, preference_lines(figures, counts["lost_verdicts"]))
+    return View(
+        page, found, why_nothing, ranking, sources, nothing, preference_lines(figures, counts["lost_verdicts"]), told
+    )
 
 
 def _cases(

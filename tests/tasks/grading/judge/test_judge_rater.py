@@ -45,11 +45,12 @@ def graded(plan, folder, *ids, item="i"):
 
 
 def test_rows_are_selected_and_named(folder):
-    rows = foreign_rows(foreign(recorded="score"), folder)
+    rows = foreign_rows(foreign(recorded="score", explanation="seed"), folder)
     assert rows == [
-        {"response_id": "1", "reply": "Score: 3", "recorded": 3.0},
-        {"response_id": "2", "reply": "Score: 4", "recorded": None},
+        {"response_id": "1", "reply": "Score: 3", "recorded": 3.0, "explanation": "1"},
+        {"response_id": "2", "reply": "Score: 4", "recorded": None, "explanation": "1"},
     ]
+    assert [row["explanation"] for row in foreign_rows(foreign(), folder)] == [None, None]
 
 
 @pytest.mark.parametrize("where", [{"seed": 1}, {"seed": "1"}, {"model": "a", "seed": 1}])

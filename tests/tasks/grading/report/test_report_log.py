@@ -5,8 +5,10 @@ import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
+from rubricflow.tasks.core.display.say import name
+from rubricflow.tasks.core.stats.promise import labels_for_promise
 from rubricflow.tasks.grading.report.figures import Figures
-from rubricflow.tasks.grading.report.log import credit_rates, trust_section
+from rubricflow.tasks.grading.report.log import credit_rates, in_terms_of_logs, known, trust_section
 
 LOG = {
     "tool": "promptfoo",
@@ -41,3 +43,24 @@ def test_without_labels_the_section_says_what_the_log_tells() -> None:
     section = trust_section(LOG, frame, {"a": (0, 1, 1)}, Figures([]))
     assert section.unknown
     assert section.parts
+
+
+RELEASE = {"tolerance": 0, "risk": 0.1, "confidence": 0.9, "by": "set"}
+
+
+@pytest.mark.parametrize("wrong", [2, 20])
+def test_labels_tell_how_often_verdicts_are_wrong_and_what_a_promise_takes(wrong: int) -> None:
+    is_wrong = np.arange(50) < wrong
+    frame = pd.DataFrame({"item_id": "a", "target": 1.0, "raw": 1.0, "calibrated": np.where(is_wrong, 0.0, 1.0)})
+    frame = frame.assign(risk=0.2, route_reason=None)
+    told, takes = known(frame, {"a": (0, 1, 1)}, Figures([]), RELEASE, "wrong")
+    assert f"{2 * wrong:.0f}%" in told or f"{2 * wrong:.1f}%" in told
+    expected = labels_for_promise(frame["risk"], is_wrong, 0.1, 0.9)
+    assert (expected is None) == (wrong == 20)
+    assert expected is None or f" {expected[0]:,} labels" in takes
+    assert known(frame.assign(target=np.nan), {"a": (0, 1, 1)}, Figures([]), RELEASE, "wrong") == ("", "")
+
+
+def test_names_and_commands_keep_their_words() -> None:
+    kept = f"{name('question of a student')} `question`"
+    assert in_terms_of_logs(f"Questions of {kept}, responses") == f"Criteria of {kept}, answers"
