@@ -19,6 +19,7 @@ from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
+from rubricflow.tasks.core.contracts.tables.calibration import CALIBRATION_FORMAT
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Prices
 from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.llm.backends.vllm import weights
@@ -29,7 +30,6 @@ from rubricflow.tasks.core.store.essays import essay_files
 from rubricflow.tasks.core.store.files import digest_of, file_digest
 from rubricflow.tasks.core.store.manifest import code_digest, graded_by, write_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.grading.calibrate.calibration import FORMAT as CALIBRATION_VERSION
 from rubricflow.tasks.grading.ingest.sources import read_as, sources
 from rubricflow.tasks.people.review.ledger import ActSnapshot, act_snapshot
 
@@ -259,7 +259,7 @@ def record(plan: Plan, tables: list[TableRef]) -> Path:
         "release": plan.study.release.model_dump(mode="json"),
         "target": plan.study.evaluation.target,
         "protocol_version": PROTOCOL_VERSION,
-        "calibration_version": CALIBRATION_VERSION,
+        "calibration_version": CALIBRATION_FORMAT,
     }
     graded = graded_by(plan.run, plan.study.evaluation.target, settings)
     costs = {"table": table_in_words(), "prices": _keep_prices(plan), **plan.study.money.model_dump()}

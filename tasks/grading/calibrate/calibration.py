@@ -13,14 +13,13 @@ from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.study import Feature
-from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod, Refusal
+from rubricflow.tasks.core.contracts.tables.calibration import CALIBRATION_FORMAT, CalibrationMethod, Refusal
 from rubricflow.tasks.grading.calibrate.alignment import Alignment, ScoreCurve
 from rubricflow.tasks.grading.calibrate.release import ReleaseRule
 from rubricflow.tasks.grading.calibrate.rows import UNIT
 from rubricflow.tasks.grading.calibrate.spread import Spread
 from rubricflow.tasks.grading.calibrate.stack import Stack
 
-FORMAT: Literal[3] = 3
 POOLED = "pooled"
 
 
@@ -37,7 +36,7 @@ class FoldFit(Frozen):
 class ScaleMapping(Frozen):
     """A mapping of one rater's gradings to the human scale."""
 
-    format: Literal[3] = FORMAT
+    format: Literal[3] = CALIBRATION_FORMAT
     """Version of this content."""
     scope: str
     """The item it was fitted for, or 'pooled'."""
@@ -126,8 +125,10 @@ def read_calibration(content: str) -> ScaleMapping:
     """A calibration from its stored content; ContractError for another format or content that is none."""
     try:
         stored_format = json.loads(content).get("format")
-        if stored_format != FORMAT:
-            raise ContractError(f"calibration has format {stored_format}; this version reads format {FORMAT}")
+        if stored_format != CALIBRATION_FORMAT:
+            raise ContractError(
+                f"calibration has format {stored_format}; this version reads format {CALIBRATION_FORMAT}"
+            )
         return ScaleMapping.model_validate_json(content)
     except (ValidationError, ValueError, AttributeError) as error:
         raise ContractError(f"not the content of a calibration: {error}") from error

@@ -17,6 +17,8 @@ from rubricflow.tasks.core.contracts.schema import (
 )
 from rubricflow.tasks.core.contracts.tables.data import SPLITS, UNSCORED_REASONS
 
+CALIBRATION_FORMAT: Literal[3] = 3
+"""Version of what a row of `calibrations` holds as its content."""
 CalibrationMethod = Literal["stacked", "rulers", "ridge", "linear", "isotonic", "linking", "identity", "text_only"]
 CALIBRATION_METHODS: Mapping[str, str] = {
     "stacked": "the judge's features, what the text tells and the item under one ridge",
