@@ -313,6 +313,11 @@ def instance(schema: Any, path: str = "said") -> Any:
 def test_every_kind_of_work_asks_by_mailbox(work: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, box, house = study_in(tmp_path / "a"), tmp_path / "box", tmp_path / "house"
     study.write_text(yaml.safe_dump(yaml.safe_load(study.read_text()) | KINDS[work]))
+    rubrics = yaml.safe_load((study.parent / "rubrics.yaml").read_text())
+    if work == "graph":  # of a single criterion nothing is asked
+        for rubric in rubrics["rubrics"]:
+            rubric["criteria"] += [one | {"id": f"{one['id']}_too"} for one in rubric["criteria"]]
+        (study.parent / "rubrics.yaml").write_text(yaml.safe_dump(rubrics))
     schemas: dict[str, Any] = {}
     write_wave = Mailbox.write_wave
 
