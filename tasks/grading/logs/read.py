@@ -98,11 +98,11 @@ def _verdicts(form: LogForm, document: Any, case: Any, number: int) -> Iterator[
         found = [(match[1], case[name]) for name in case if (match := pattern.fullmatch(name))]
     else:
         node = next((one for path in form.verdicts.split("|") if (one := at(path, roots)) is not None), None)
-        found = (
-            list(node.items())
-            if isinstance(node, dict) and form.verdicts != "case"
-            else [(None, one) for one in (node if isinstance(node, list) else [node] if node is not None else [])]
-        )
+        if isinstance(node, dict) and form.verdicts != "case":
+            found = [*node.items()]
+        else:
+            alone = [] if node is None else [node]
+            found = [(None, one) for one in (node if isinstance(node, list) else alone)]
     for key, verdict in found:
         roots |= {"verdict": verdict, "key": key}
         row = {

@@ -99,8 +99,6 @@ class Log(NamedTuple):
                 file=self.files[0],
                 hint=did_you_mean(criterion, self.scales),
             )
-        return self._replace(
-            verdicts=self.verdicts[self.verdicts["criterion"] == criterion].reset_index(drop=True),
-            labels=self.labels[self.labels["criterion"] == criterion].reset_index(drop=True),
-            scales={criterion: self.scales[criterion]},
-        )
+        verdicts = self.verdicts[self.verdicts["criterion"] == criterion].reset_index(drop=True)
+        labels = self.labels[self.labels["criterion"] == criterion].reset_index(drop=True)
+        return self._replace(verdicts=verdicts, labels=labels, scales={criterion: self.scales[criterion]})

@@ -86,18 +86,12 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
     grouped = [
         group for group in ("subject", "group") if first[group].notna().all() and 1 < first[group].nunique() <= 20
     ]
-    asked = str(questions[0])[:_LONGEST] if len(questions) == 1 else None
-    answers = pd.DataFrame(
-        {
-            "response_id": first["response_id"],
-            "item_id": first["item_id"],
-            "question": [asked or f"{item} (the log's cases have questions of their own)" for item in first["item_id"]],
-            "author": first["case_id"],
-            "text": first["answer"].where(has_answer, NO_ANSWER) if traces is None else traces,
-            "traces": traces is not None,
-            **{group: first[group] for group in grouped},
-        }
-    )
+    answers = first[["response_id", "item_id"]].assign(author=first["case_id"])
+    own = first["item_id"] + " (the log's cases have questions of their own)"
+    answers.insert(2, "question", str(questions[0])[:_LONGEST] if len(questions) == 1 and questions[0] else own)
+    answers["text"] = first["answer"].where(has_answer, NO_ANSWER) if traces is None else traces
+    answers["traces"] = traces is not None
+    answers[grouped] = first[grouped]
     labels = labels.assign(response_id=response_ids(labels, several))
     raters = sorted(labels["rater"].unique())
     columns = {rater: f"rater {number}" for number, rater in enumerate(raters, 1)}
@@ -114,50 +108,45 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
         }
     )
     told = log.judge.told
-    rubrics = [
-        {
-            "rubric_id": item_of(criterion),
-            "title": item_of(criterion),
-            "text": (told.get(f"{criterion}: rubric") or told.get("rubric") or item_of(criterion))[:_LONGEST],
-            "scale": {"min": low, "max": high, "step": step},
-            "traits": [
-                {"id": "score", "name": item_of(criterion), "min": low, "max": high, "step": step, "source": "judged"}
-            ],
-            "criteria": [
-                {"id": "credit", "trait": "score", "text": item_of(criterion), "levels": ["not credited", "credited"]}
-            ],
-        }
-        for criterion, (low, high, step) in scales.items()
-    ]
+    rubrics = list[dict[str, Any]]()
+    for criterion, (low, high, step) in scales.items():
+        item, bounds = item_of(criterion), {"min": low, "max": high, "step": step}
+        text = (told.get(f"{criterion}: rubric") or told.get("rubric") or item)[:_LONGEST]
+        rubric: dict[str, Any] = {"rubric_id": item, "title": item, "text": text, "scale": bounds}
+        rubric["traits"] = [{"id": "score", "name": item, **bounds, "source": "judged"}]
+        credit = {"id": "credit", "trait": "score", "text": item, "levels": ["not credited", "credited"]}
+        rubrics.append({**rubric, "criteria": [credit]})
     samples = int(rows["sample"].max()) + 1
     counted = labels.groupby("criterion")["response_id"].nunique()
     is_each = several and counted.reindex(criteria).fillna(0).min() >= FEWEST
-    is_exact = any(
-        level_count(*scale) <= _FEW_LEVELS
-        or _says_nothing(labels.loc[labels["criterion"] == criterion, "score"], scale[2])
-        for criterion, scale in scales.items()
-    )
-    sources: list[dict[str, Any]] = [
-        {
-            "file": "answers.parquet",
-            "items": {"item_id": "item_id", "question": "question", "rubric_id": "item_id"},
-            "responses": {"response_id": "response_id", "item_id": "item_id", "author_id": "author", "text": "text"},
-            **({"groups": {group: group for group in grouped}} if grouped else {}),
-            **({"traces": True} if traces is not None else {}),
-        }
-    ]
+    is_exact = False
+    for criterion, scale in scales.items():
+        given = labels.loc[labels["criterion"] == criterion, "score"]
+        is_exact |= level_count(*scale) <= _FEW_LEVELS or _says_nothing(given, scale[2])
+    items = {"item_id": "item_id", "question": "question", "rubric_id": "item_id"}
+    responses = {"response_id": "response_id", "item_id": "item_id", "author_id": "author", "text": "text"}
+    source: dict[str, Any] = {"file": "answers.parquet", "items": items, "responses": responses}
+    if grouped:
+        source["groups"] = {group: group for group in grouped}
+    if traces is not None:
+        source["traces"] = True
+    sources = [source]
     if len(labels):
         scored = [{"rater": rater, "score": column} for rater, column in columns.items()]
         sources.append({"file": "labels.parquet", "scored": "response_id", "split": "split", "scores": scored})
         marked = {"response_id": "response_id", "rater_id": "rater", "criterion_id": "criterion_id", "level": "level"}
         sources.append({"file": "marks.parquet", "marks": marked})
-    foreign: dict[str, Any] = {
-        **{"file": "verdicts.parquet", "response_id": "response_id", "reply": "reply"},
-        **({"explanation": "explanation"} if has_texts else {}),
-        **({"sample": "sample"} if samples > 1 else {}),
-        **{"reader": {"pattern": "^([0-9]+)$"}, "scale": {"min": 0, "max": _PARTS, "step": _PARTS}},
-    }
-    features = {"calibration": {"features": ["judge", "characters", "embedding"] if has_texts else ["judge"]}}
+    foreign: dict[str, Any] = {"file": "verdicts.parquet", "response_id": "response_id", "reply": "reply"}
+    judge_settings: dict[str, Any] = {"protocol": "dhs", "backend": "replay", "failed_quote": "count"}
+    judge_settings["foreign"] = foreign
+    if has_texts:
+        foreign["explanation"] = "explanation"
+    if samples > 1:
+        foreign["sample"] = "sample"
+        judge_settings["samples"] = samples
+    foreign["reader"] = {"pattern": "^([0-9]+)$"}
+    foreign["scale"] = {"min": 0, "max": _PARTS, "step": _PARTS}
+    judge_settings["signals"] = ["score", "length", "invalid_evidence"] if has_texts else ["score"]
     if not has_texts:
         remarks.append("the log holds no answers: nothing is known of their words, and quotes cannot be looked for")
     study: dict[str, Any] = {
@@ -166,34 +155,20 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
         "data": {"sources": sources},
         "rubrics": {"file": "rubrics.yaml"},
         "split": {"by": "author", "cross": True},
-        "judge": {
-            **{"protocol": "dhs", "backend": "replay", "failed_quote": "count", "foreign": foreign},
-            **({"samples": samples} if samples > 1 else {}),
-            "signals": ["score", "length", "invalid_evidence"] if has_texts else ["score"],
-        },
-        **({} if has_texts else features),
-        "release": {
-            "tolerance": 0 if is_exact else 1,
-            "risk": _RISK,
-            "by": "item" if is_each or not several else "set",
-        },
-        "log": {
-            **{"tool": log.judge.tool, "version": log.judge.version, "files": [*log.files]},
-            **{"told": dict(log.judge.told), "digest": log.judge.digest, "remarks": [*log.remarks, *remarks]},
-        },
+        "judge": judge_settings,
     }
-    written = pd.DataFrame(
-        {
-            "response_id": rows["response_id"],
-            "sample": rows["sample"],
-            "score": rows["score"],
-            "reply": [
-                None if math.isnan(score) else _parts(score, log.scales[criterion])
-                for score, criterion in zip(rows["score"], rows["criterion"], strict=True)
-            ],
-            "explanation": rows["explanation"],
-        }
-    )
+    if not has_texts:
+        study["calibration"] = {"features": ["judge"]}
+    by = "item" if is_each or not several else "set"
+    study["release"] = {"tolerance": 0 if is_exact else 1, "risk": _RISK, "by": by}
+    study["log"] = {"tool": log.judge.tool, "version": log.judge.version, "files": [*log.files], "told": {**told}}
+    study["log"] |= {"digest": log.judge.digest, "remarks": [*log.remarks, *remarks]}
+    written = rows[["response_id", "sample", "score"]].copy()
+    written["reply"] = [
+        None if math.isnan(score) else _parts(score, log.scales[criterion])
+        for score, criterion in zip(rows["score"], rows["criterion"], strict=True)
+    ]
+    written["explanation"] = rows["explanation"]
     return LogStudy(study, {"rubrics": rubrics}, answers, written, wide, marks, remarks)
 
 
@@ -274,10 +249,7 @@ def appended(new: LogStudy, earlier: Mapping[str, pd.DataFrame]) -> LogStudy:
     source, *others = new.study["data"]["sources"]
     if before["traces"].any() or answers["traces"].any():
         before, answers, source = _as_conversation(before), _as_conversation(answers), {**source, "traces": True}
-    return new._replace(
-        study={**new.study, "data": {"sources": [source, *others]}},
-        answers=pd.concat([before, answers])[[*new.answers.columns]],
-        verdicts=pd.concat([kept["verdicts"], apart(new.verdicts, "response_id", labelled)]),
-        labels=kept["labels"],
-        marks=kept["marks"],
-    )
+    study = {**new.study, "data": {"sources": [source, *others]}}
+    answers = pd.concat([before, answers])[[*new.answers.columns]]
+    verdicts = pd.concat([kept["verdicts"], apart(new.verdicts, "response_id", labelled)])
+    return new._replace(study=study, answers=answers, verdicts=verdicts, labels=kept["labels"], marks=kept["marks"])

@@ -170,17 +170,8 @@ def trust_section(log: Row, scores: pd.DataFrame, scales: dict[str, ScaleBounds]
             figures.any("text_qwk", "item", str(item)),
         )
         estimates += [agreement, people, *([words] if has_words else []), hit, false]
-        rows.append(
-            (
-                say.name(str(item)),
-                len(part),
-                Figure(agreement, by="m"),
-                Figure(people, by="h"),
-                *([Figure(words)] if has_words else []),
-                Figure(hit, "share"),
-                Figure(false, "share"),
-            )
-        )
+        beside = [Figure(agreement, by="m"), Figure(people, by="h"), *([Figure(words)] if has_words else [])]
+        rows.append((say.name(str(item)), len(part), *beside, Figure(hit, "share"), Figure(false, "share")))
     title = f"Agreement with people {_shown(whole)}, on {say.plural(len(labelled), 'labelled verdict')}"
     lead = (
         "Agreement is quadratically weighted kappa: 1 is full agreement, 0 chance. A verdict, or a person, credits "
