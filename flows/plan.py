@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,11 @@ def graded_plan(study_file: str | Path, warehouse: str | Path, limit: int | None
 
 def _judges(study: Study) -> list[Judge]:
     """All who judge, jurors one by one, and the study's annotators."""
-    return [*study.judge.jurors.values(), *(study.annotation.annotators.values() if study.annotation else ())]
+    judges = filter(None, (study.judge, study.evaluation.judge))
+    return [
+        *chain.from_iterable(judge.jurors.values() for judge in judges),
+        *(study.annotation.annotators.values() if study.annotation else ()),
+    ]
 
 
 def _models(study: Study) -> list[Choice]:

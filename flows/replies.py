@@ -55,6 +55,8 @@ def record_replies(run: Run, to: Path, name: str | None = None, folder: Path | N
     digest = digest_of(weight_files(folder)) if folder else None
     annotators = study.annotation.annotators if study.annotation else {}
     judges = {name or "judge": judge for name, judge in study.judge.jurors.items()}
+    if other := study.evaluation.judge:
+        judges |= {f"evaluation {name}".strip(): judge for name, judge in other.jurors.items()}
     choices: dict[str, Judge | Graphs] = {**judges, **annotators, "graph": study.graph}
     speakers = [
         _speaker(role, choice, base, name, digest or manifest["identity"]["inputs"].get(engine_of(choice).model))

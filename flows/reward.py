@@ -15,7 +15,7 @@ from rubricflow.flows.command_line import (
     WarehouseFolder,
 )
 from rubricflow.flows.graph import graphs_of
-from rubricflow.flows.judging import judged_by
+from rubricflow.flows.judging import bundles_for, judged_by
 from rubricflow.flows.plan import Plan, plan, record, with_placement
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
@@ -25,7 +25,7 @@ from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
 from rubricflow.tasks.grading.judge.task import JudgedTables
-from rubricflow.tasks.rewards.report.task import report_rewards
+from rubricflow.tasks.rewards.report.task import EVALUATION, report_rewards
 from rubricflow.tasks.rewards.reward.task import reward as pay
 
 
@@ -63,12 +63,20 @@ def stages(job: Plan) -> list[TableRef]:
     base = job.base
     data, locked = read_and_lock(job)
     judged: JudgedTables | None = None
-    by_jurors: list[TableRef] = []
+    others: list[object] = []
+    evaluated: TableRef | None = None
     with asking_together() as piece:
         with piece():
             graphed = graphs_of(job, data, locked)
+        if study.evaluation.judge:
+            with piece():
+                own = locked._replace(bundles=bundles_for(job, study.evaluation.judge, data, locked))
+                apart = judged_by(job, study.evaluation.judge, data, own, data.responses, EVALUATION, label=EVALUATION)
+                evaluated = apart[0].gradings
+                others += [own.bundles, apart]
         if study.reward and study.reward.rater is None:
             judged, by_jurors = judged_by(job, study.judge, data, locked, data.responses)
+            others.append(by_jurors)
     paid = staged(
         job.run,
         pay,
@@ -81,5 +89,6 @@ def stages(job: Plan) -> list[TableRef]:
         graphs=graphed.graphs,
         judgments=judged.judgments if judged else data.judgments,
         marks=data.judgments,
+        evaluated=evaluated,
     )
-    return [*references((data, locked, graphed, judged, by_jurors, paid))]
+    return [*references((data, locked, graphed, judged, others, paid))]

@@ -166,6 +166,10 @@ def _askers(
         study = read.study
         if BACKENDS[study.judge.backend].needs == "engine":
             yield f"juror {name}" if name else "judging", study.judge, read.cases
+    if study.evaluation.judge:
+        for name, judge in study.evaluation.judge.jurors.items():
+            if BACKENDS[judge.backend].needs == "engine":
+                yield f"evaluation {name}".strip(), judge, _read_study(study_file, limit, judge).cases
     if study.annotation is None:
         return
     asking = [name for name, one in study.annotation.annotators.items() if BACKENDS[one.backend].needs == "engine"]

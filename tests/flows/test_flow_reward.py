@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,66 @@ def test_a_study_without_retention_factors_is_refused_with_the_papers(tmp_path: 
     result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(tmp_path / "house")])
     assert result.exit_code == 2
     assert "weak_prerequisite: 0.6" in result.stderr
+
+
+def trained(folder: Path, better: bool, evaluation: str) -> tuple[Run, str]:
+    """The run and the report of a training of 24 steps that earns more and more; Anna finds it better, or worse."""
+    study, draw = make_study(folder), random.Random(3)
+    study.write_text(STUDY.replace("text: text}\n", "text: text}\n      groups: {step: step}\n") + evaluation)
+    answers, verdicts = [], []
+    for step in range(1, 25):
+        for number in range(8):
+            name, is_paid = f"s{step}-{number}", draw.random() < step / 24
+            anna = 4 * (is_paid == better)
+            answers.append([name, "a", f"author {name}", f"answer {name}", 0, anna, step])
+            verdicts += [[name, one["id"], int(is_paid and one["id"] != "wrong")] for one in CRITERIA]
+    write_csv(folder / "answers.csv", ["id", "item", "author", "text", "recorded", "anna", "step"], answers)
+    write_csv(folder / "verdicts.csv", ["response", "criterion", "met"], verdicts)
+    house = folder / "house"
+    ended = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(house)])
+    assert ended.exit_code == 0, ended.output
+    warehouse = Warehouse.open(house)
+    run = warehouse.run(warehouse.runs()[0])
+    return run, (run.folder / "reward.html").read_text(encoding="utf-8")
+
+
+OTHER = "{protocol: rulers, backend: simulated, truth: {rater: anna, noise: 0.05, broken: 0}}"
+SECOND = f"evaluation: {{judge: {OTHER}}}\n"
+
+
+@pytest.mark.parametrize("evaluation", ["evaluation: {target: anna}\n", SECOND])
+@pytest.mark.parametrize("better", [True, False])
+def test_the_alarm_rings_where_rewards_rise_and_who_pays_nothing_finds_it_worse(
+    tmp_path: Path, evaluation: str, better: bool
+) -> None:
+    run, page = trained(tmp_path, better, evaluation)
+    assert "Quality by step" in page
+    assert ("while quality falls" in page) == (not better)
+    assert "192 of 192 rollouts have a score" in page
+    rows = run.read(run.ref(Diagnostics, "reward")).to_pylist()
+    (found,) = [
+        row["value"]
+        for row in rows
+        if row["aggregation"] == "flat"
+        and row["metric"].startswith("spearman: ")
+        and ("simulated" in row["metric"] if evaluation == SECOND else row["metric"].endswith("anna"))
+    ]
+    assert (found > 0.5) == better
+    assert (found < -0.5) == (not better)
+
+
+@pytest.mark.parametrize(
+    ("written", "rule"),
+    [
+        (STUDY.split("reward:\n")[0] + SECOND, "evaluation.judge"),
+        (STUDY.replace("  rater: recorded\n", "") + SECOND + f"judge: {OTHER}\n", "judge itself"),
+    ],
+)
+def test_a_judge_of_nothing_and_of_itself_is_refused(tmp_path: Path, written: str, rule: str) -> None:
+    study = make_study(tmp_path)
+    study.write_text(written)
+    ended = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(tmp_path / "house")])
+    assert (ended.exit_code, rule in ended.stderr) == (2, True), ended.output
 
 
 def test_a_rater_who_judged_nothing_is_named(tmp_path: Path) -> None:

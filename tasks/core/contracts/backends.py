@@ -163,8 +163,13 @@ def needs(study: Study, work: Work) -> Iterator[tuple[str, str]]:
     annotators = study.annotation.annotators if study.annotation else {}
     choices: dict[str, Choice] = {}
     if work in ("grade", "reward"):
-        for juror, judge in study.judge.jurors.items():
-            place = f"judge.jury.{juror}" if juror else "judge"
+        other = study.evaluation.judge if work == "reward" else None
+        judges = {"judge": study.judge} | ({"evaluation.judge": other} if other else {})
+        for place, judge in [
+            (f"{name}.jury.{juror}" if juror else name, judge)
+            for name, whole in judges.items()
+            for juror, judge in whole.jurors.items()
+        ]:
             choices[place] = judge
             if judge.support is not None:
                 yield "embedded", f"{place}.support"

@@ -28,6 +28,7 @@ from rubricflow.tasks.core.display.page import body, rendered
 from rubricflow.tasks.core.display.section import Drawing, Page, Section
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Record, Row, Table, count
 from rubricflow.tasks.core.stats.bootstrap import cautions
+from rubricflow.tasks.rewards.report.evaluation import Evaluated, alarms, ringing, section
 from rubricflow.tasks.rewards.report.picture import LOOK, STYLE, EarnedCredit, picture, rows_of, signed
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
@@ -88,6 +89,8 @@ class RewardView:
     """item_id → question, at least of the responses of the `worst` cases."""
     texts: Mapping[str, str]
     """response_id → text, of the same."""
+    evaluated: Evaluated | None = None
+    """What the evaluation says of the rollouts, where it says something."""
 
 
 def page(view: RewardView) -> str:
@@ -97,9 +100,11 @@ def page(view: RewardView) -> str:
     responses, rubrics = (pc.count_distinct(view.rewards[name]).as_py() for name in ("response_id", "rubric_id"))
     judged = f"{say.plural(responses, 'response')} under {say.plural(rubrics, 'rubric')}"
     others = other_table(figures)
+    said = alarms(view.evaluated.rows) if view.evaluated else {}
     sections = [
         _leakage(view, figures),
         _rewards(both),
+        section(view.evaluated, said) if view.evaluated else None,
         _pictures(view, both),
         _cases(view),
         _graphs(view),
@@ -110,7 +115,7 @@ def page(view: RewardView) -> str:
         Page(
             kind="Reward report",
             study=say.name(view.study),
-            title=takeaway(figures),
+            title=ringing(said) or takeaway(figures),
             lead=f"{judged} rewarded. A criterion is unlicensed where a response has it without the criterion that it "
             "depends on.",
             sections=list(filter(None, sections)),

@@ -8,10 +8,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
-from rubricflow.tasks.core.contracts.tables.judging import Judgments
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.reward import (
     Diagnostics,
     EdgeCases,
@@ -19,13 +20,15 @@ from rubricflow.tasks.core.contracts.tables.reward import (
     Rewards,
     TrainedCriteria,
 )
-from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
+from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.publish import publish, write_page
+from rubricflow.tasks.core.stats.scores import GIVEN, target_scores
 from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.rewards.report.evaluation import Evaluated
 from rubricflow.tasks.rewards.report.picture import graph_page, rows_of
 from rubricflow.tasks.rewards.report.rewards import PAID, RewardView, statistics, summary, worst
 from rubricflow.tasks.rewards.report.rewards import page as reward_page
@@ -34,6 +37,9 @@ from rubricflow.tasks.rewards.report.training import page as training_page
 
 _SHOWN = ["response_id", "rubric_id", "rater_id", "sample", "aggregation", "reward", "marginals", "decided_by"]
 """What the report shows of a reward."""
+_BOTH = pc.field("aggregation").isin(["flat", "gear"])
+EVALUATION = "evaluation"
+"""The stage in which the evaluation's own judge scores what is rewarded."""
 
 
 @task(task_run_name="pictures")
@@ -74,7 +80,7 @@ def write_rewards(run: Run) -> Path:
         study=study.name,
         run_id=run.run_id,
         settings=study.reward,
-        rewards=run.read(run.ref(Rewards, "reward"), _SHOWN, pc.field("aggregation").isin(["flat", "gear"])),
+        rewards=run.read(run.ref(Rewards, "reward"), _SHOWN, _BOTH),
         edge_cases=cases,
         diagnostics=run.read(run.ref(Diagnostics, "reward")),
         graphs=run.read(run.ref(RubricGraphs, "graph")),
@@ -82,18 +88,44 @@ def write_rewards(run: Run) -> Path:
         graph_edges=run.read(run.ref(GraphEdges, "graph")),
         questions={row["item_id"]: row["question"] for row in items},
         texts={row["response_id"]: row["text"] for row in texts},
+        evaluated=_evaluated(run, study),
     )
     return write_page(run, "reward.html", reward_page(view))
+
+
+def _evaluated(run: Run, study: Study) -> Evaluated | None:
+    """The rollouts that have a step, with their rewards and scores; None where nobody gave any of them a score."""
+    target = study.evaluation.target
+    given = run.read(run.ref(Gradings, EVALUATION if study.evaluation.judge else "ingest"), GIVEN)
+    if study.evaluation.judge:  # one judge, or a jury's, who is one rater
+        target = given["rater_id"][0].as_py()
+    scores = target_scores(given, target).to_pandas().set_index("response_id")["score"]
+    responses = _with_steps(run.read(run.ref(Responses, "ingest"), ["response_id", "item_id", "groups"]))
+    if responses["step"].isna().all() and not study.evaluation.judge:
+        return None
+    rewards = run.read(run.ref(Rewards, "reward"), ["response_id", "aggregation", "reward"], _BOTH).to_pandas()
+    rows = paired(rewards.groupby(["response_id", "aggregation"])["reward"].mean().reset_index(), responses)
+    bundles = unlocked(run.read(run.ref(Bundles, "lock")).to_pylist())
+    items = run.read(run.ref(Items, "ingest"), ["item_id", "rubric_id"]).to_pylist()
+    bounds = {row["item_id"]: bundles[row["rubric_id"]].scale.bounds for row in items}
+    low, high = (rows["item_id"].map({item: ends[end] for item, ends in bounds.items()}) for end in (0, 1))
+    rows = rows.assign(quality=(rows["response_id"].map(scores) - low) / (high - low))
+    is_told = bool(rows["quality"].notna().any()) or study.evaluation.judge is not None
+    return Evaluated(target, rows) if is_told else None
+
+
+def _with_steps(rows: pa.Table) -> pd.DataFrame:
+    """Responses with their `step` in place of their groups, NaN where they have none that is a number."""
+    steps = [groups.get("step") for groups in rows["groups"].to_pylist(maps_as_pydicts="strict")]
+    responses: pd.DataFrame = rows.drop_columns("groups").to_pandas()
+    return responses.assign(step=pd.to_numeric(pd.Series(steps, dtype=object), errors="coerce"))
 
 
 def write_training(run: Run) -> Path:
     """Write `<run>/training.html` from what was recorded until now; StoreError where nothing was."""
     rewards = run.read(run.ref(Rewards, "curves"), ["response_id", "aggregation", "reward", "marginals"])
     rows = run.read(run.ref(Responses, "trainer"), ["response_id", "item_id", "text", "groups"])
-    steps = [groups.get("step") for groups in rows["groups"].to_pylist(maps_as_pydicts="strict")]
-    responses = rows.drop_columns("groups").to_pandas()
-    responses["step"] = pd.to_numeric(pd.Series(steps, dtype=object), errors="coerce")
-    rollouts = paired(rewards.drop_columns("marginals").to_pandas(), responses)
+    rollouts = paired(rewards.drop_columns("marginals").to_pandas(), _with_steps(rows))
     judged = _rows(run, Judgments, "trainer", ["response_id", "criterion_id", "decision", "verified"]).to_pandas()
     quoted = judged.dropna(subset=["verified"])
     unverified = (1 - quoted["verified"].astype(float)).groupby(quoted["response_id"]).mean()

@@ -93,8 +93,8 @@ def _rewards(rows: pd.DataFrame) -> Section:
         question="Rewards: does the policy earn more, or only more false credit?",
         title="Flat and dependency-aware rewards of the same judging",
         drawings=[
-            *_curves("Reward by step", both, "reward"),
-            *_curves("False credit by step", {"flat − GEAR": curve(rows, "gap")}, "share of the points"),
+            *curves("Reward by step", both, "reward"),
+            *curves("False credit by step", {"flat − GEAR": curve(rows, "gap")}, "share of the points"),
         ],
         missing="" if both["GEAR"] else "No rollout has a reward.",
         notes=("Uprights are 95% intervals over the items of a point, where it has five or more.",),
@@ -103,7 +103,7 @@ def _rewards(rows: pd.DataFrame) -> Section:
 
 def _held_out(quality: pd.DataFrame, alarms: Sequence[HackingAlarm]) -> Section:
     """Whether the policy gets better on what it is not paid for."""
-    drawings = _curves("Held-out quality by step", {"held-out quality": curve(quality, "quality")}, "quality")
+    drawings = curves("Held-out quality by step", {"held-out quality": curve(quality, "quality")}, "quality")
     rang = [alarm.step for alarm in alarms if alarm.is_raised]
     lead = f"The alarm never rang; it needs {FEWEST_EVALUATIONS} evaluations."
     if rang:
@@ -128,12 +128,12 @@ def _held_out(quality: pd.DataFrame, alarms: Sequence[HackingAlarm]) -> Section:
 def _licence(rows: pd.DataFrame, cases: pd.DataFrame) -> Section | None:
     """What the flat sum pays for children of a failing parent, by relation; 0 where it pays nothing."""
     scored = rows[rows["unscored"] == 0]
-    curves = {}
+    by_relation = {}
     for relation, of_relation in cases.groupby("relation"):
         sums = of_relation.groupby("response_id")["leaked"].sum()
         leaked = scored.assign(leaked=scored["response_id"].map(sums).fillna(0.0))
-        curves[say.worded(str(relation))] = curve(leaked, "leaked")
-    drawings = _curves("Paid without licence by a flat sum, by relation", curves, "share of the points")
+        by_relation[say.worded(str(relation))] = curve(leaked, "leaked")
+    drawings = curves("Paid without licence by a flat sum, by relation", by_relation, "share of the points")
     if not drawings:
         return None
     return Section(
@@ -174,12 +174,12 @@ def _judge(rows: pd.DataFrame, pairs: pd.DataFrame) -> Section | None:
     """How many rollouts have no reward, which quotes are made up, and how far the judge agrees with itself."""
     agreed = pairs.groupby("response_id")["agreed"].mean()
     rows = rows.assign(agreed=rows["response_id"].map(agreed))
-    curves = {
+    shares = {
         "no reward": curve(rows, "unscored") if rows["unscored"].any() else [],
         "quotes not in the rollout": curve(rows, "unverified"),
         "same level when judged again": curve(rows, "agreed"),
     }
-    drawings = _curves("Rewards, quotes and second judgings", curves, "share")
+    drawings = curves("Rewards, quotes and second judgings", shares, "share")
     if not drawings:
         return None
     lead = ""
@@ -217,9 +217,9 @@ def _to_read(view: TrainingView) -> Section | None:
     )
 
 
-def _curves(title: str, curves: Mapping[str, Sequence[ChartPoint]], up: str) -> list[Drawing]:
+def curves(title: str, points_of: Mapping[str, Sequence[ChartPoint]], up: str) -> list[Drawing]:
     """Curves as a figure whose axis holds 0; nothing where none has a point."""
-    lines = [ChartLine(label, tuple(points)) for label, points in curves.items() if points]
+    lines = [ChartLine(label, tuple(points)) for label, points in points_of.items() if points]
     return [Drawing(title, line_chart(title, lines, "step", up, within=(0.0,)))] if lines else []
 
 

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.stats.scores import GIVEN
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run, give_back
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, compile_graph
@@ -40,10 +44,12 @@ def reward(
     graphs: TableRef,
     judgments: TableRef,
     marks: TableRef,
+    evaluated: TableRef | None = None,
 ) -> Paid:
     """Reward every judged response by every aggregation, say what leaks, and learn factors where the study says so.
 
-    gradings: what people gave the responses, to learn from and to compare with; marks: what they gave single criteria.
+    gradings: what people gave the responses, to learn from and to compare with; marks: what they gave single criteria;
+    evaluated: what the evaluation's own judge gave the responses, to compare with, where there is one.
     The study has a section `reward`. InputError where the rater that it names judged nothing, or a table of factors
     does not fit the graphs.
     """
@@ -65,7 +71,7 @@ def reward(
 
         judged = judged_responses(run, items, responses, judgments, locked, compile_at(settings.eta), settings)
         give_back()
-        scores = run.read(gradings, ["response_id", "rater_id", "rater_kind", "score"])
+        scores = run.read(gradings, GIVEN)
         lesson = Lesson([], [])
         if settings.learn:
             plain = {
@@ -79,6 +85,9 @@ def reward(
             else:
                 human = scores_to_learn(run, judged, responses, scores, locked, settings.learn)
                 lesson = taught(judged, plain, human, settings.learn, settings.draws)
+        if evaluated:
+            given = run.read(evaluated, GIVEN, ds.field("sample") == 0)
+            scores = pa.concat_tables([scores, given])
         diagnostics = write_rewards(run, judged, compile_at, study, settings, scores)
         return {
             Rewards: [],

@@ -156,6 +156,9 @@ class Evaluation(Frozen):
     beside: tuple[str, ...] = ()
     """Study files, relative to this one, that score the same responses: baselines. They are graded first, and their
     agreement stands next to this one's."""
+    judge: Judge | None = left_out(None)
+    """Of rewards: a further judge, who scores the rollouts that the study's judge rewards and pays for nothing. Without
+    one the scores of `target` in the data are held against the rewards, over the steps of the training."""
 
 
 class Money(Frozen):
@@ -218,6 +221,17 @@ class Study(Frozen):
     def _cascade_is_calibrated(self) -> Study:
         if self.judge.escalate and self.reward:
             raise ValueError("judge.escalate: a cascade goes by calibrated risks, and rewards are paid without them")
+        return self
+
+    @model_validator(mode="after")
+    def _is_judged_by_another(self) -> Study:
+        other = self.evaluation.judge
+        if other and not self.reward:
+            raise ValueError("evaluation.judge scores what a section `reward` rewards; graders are compared by beside")
+        if other and other.escalate:
+            raise ValueError("evaluation.judge: a cascade goes by calibrated risks, and here nothing is calibrated")
+        if other and self.reward and self.reward.rater is None and other == self.judge:
+            raise ValueError("evaluation.judge is the study's judge itself, who would agree with every reward")
         return self
 
     @property
