@@ -2,5 +2,5 @@
 
 Reading order: `findings` (rules that need no model, by what `wording` tells); `item_analysis` (each
 criterion of a graded run against people's scores); `revision` (mends by code, changes in words, a study file
-of the proposal); `asked` (what a judge is asked: its critique, a revision); `page`; `task` (two runs on one page).
+of the proposal); `asked` (what a judge is asked: its critique, a revision); `page`.
 """

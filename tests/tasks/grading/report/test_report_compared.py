@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.grading.rubrics.task import AgreementGap, Figures, page
+from rubricflow.tasks.grading.compared.task import AgreementGap, Figures, page
 
 RUNS = ["run tiny-1, judged by replay", "run tiny-2, judged by embedded"]
 EVIL = "</p><script>window.ran = 1</script>{{ 7 * 7 }}<img src=x onerror=alert(1)>"
