@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -66,19 +67,16 @@ def calibrate(
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
 ) -> None:
     """Writes the log as a study, grades it without any model, and says which answers to label next."""
-    log = read_log(logs) if criterion is None else read_log(logs).of(criterion)
-    _say(log)
     if labels is not None and earlier is not None:
         raise InputError("give --labels, which calibrate, or --with, which applies an earlier calibration; not both")
-    given = [log.labels, *([read_labels(labels, log)] if labels else [])]
-    people = pd.concat([frame for frame in given if len(frame)] or [log.labels])
+    log, people = labelled_log(logs, labels, criterion)
+    _say(log)
     if earlier is None and people.empty:
         rule = "there are no labels of people to calibrate by"
         raise InputError(
             rule, field="--labels", hint="give a table of id, score, or an earlier calibration: --with FOLDER"
         )
-    folder = study or logs[0].parent / f"{logs[0].stem}{STUDY}"
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", folder.name.removesuffix(STUDY)).strip("_-")[:60] or "log"
+    folder, name = study_place(logs, study)
     made = study_of(log, people, name)
     if earlier is not None:
         made = applied(made, log, earlier, accept_shift)
@@ -103,6 +101,19 @@ def calibrate(
         chosen = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
         command = shlex.join(["rubricflow", "label", *map(str, logs), *chosen])
         print(f"label next: {', '.join(names[:_SHOWN])}{more}; on a page, with the labels that there are:\n  {command}")
+
+
+def labelled_log(logs: Sequence[Path], labels: Path | None, criterion: str | None) -> tuple[Log, pd.DataFrame]:
+    """The log, or one criterion of it, and all labels that there are: its own and those of the file."""
+    log = read_log(logs) if criterion is None else read_log(logs).of(criterion)
+    given = [log.labels, *([read_labels(labels, log)] if labels else [])]
+    return log, pd.concat([frame for frame in given if len(frame)] or [log.labels])
+
+
+def study_place(logs: Sequence[Path], folder: Path | None) -> tuple[Path, str]:
+    """The folder of a log's study, the one given or LOG.calibration beside the log, and the study's name."""
+    folder = folder or logs[0].parent / f"{logs[0].stem}{STUDY}"
+    return folder, re.sub(r"[^A-Za-z0-9_-]+", "_", folder.name.removesuffix(STUDY)).strip("_-")[:60] or "log"
 
 
 def _say(log: Log) -> None:
@@ -130,8 +141,8 @@ def write_study(made: LogStudy, folder: Path, log: Log) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name in _TABLES:
         frame: pd.DataFrame = getattr(made, name)
-        frame.to_parquet(folder / f"{name}.parquet", index=False)
-    log.verdicts.to_parquet(folder / _VERDICTS, index=False)
+        write_atomically(folder / f"{name}.parquet", frame.to_parquet(index=False))
+    write_atomically(folder / _VERDICTS, log.verdicts.to_parquet(index=False))
     for path, content in ((folder / "rubrics.yaml", made.rubrics), (file, made.study)):
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
         write_atomically(path, text.encode())

@@ -3,7 +3,6 @@ the labels both teach and vouch. No Prefect run: people take their time."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from rubricflow.flows.calibrate import write_study
+from rubricflow.flows.calibrate import labelled_log, study_place, write_study
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Browser, Port, WarehouseFolder
 from rubricflow.flows.grade import grade
 from rubricflow.flows.next_labels import propose_labels
@@ -30,8 +29,6 @@ from rubricflow.tasks.core.text.formulas import csv_text, guarded
 from rubricflow.tasks.core.web.server import serve
 from rubricflow.tasks.grading.calibrate.next_labels import drawable, read_items
 from rubricflow.tasks.grading.judge.explained import explanations
-from rubricflow.tasks.grading.logs.labels import read_labels
-from rubricflow.tasks.grading.logs.read import read_log
 from rubricflow.tasks.grading.logs.study import response_ids, study_of
 from rubricflow.tasks.people.review.app import Access, create_app
 from rubricflow.tasks.people.review.board import Board, Shows, Vouching
@@ -118,11 +115,8 @@ def prepared(
 ) -> tuple[Path, LogCases, pd.DataFrame]:
     """The study of a log with the labels that there are, as `calibrate` writes it; its responses as the log has them;
     and these labels, with the response that each is of."""
-    log = read_log(logs) if criterion is None else read_log(logs).of(criterion)
-    given = [log.labels, *([read_labels(labels, log)] if labels else [])]
-    people = pd.concat([frame for frame in given if len(frame)] or [log.labels])
-    folder = folder or logs[0].parent / f"{logs[0].stem}.calibration"
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", folder.name.removesuffix(".calibration")).strip("_-")[:60] or "log"
+    log, people = labelled_log(logs, labels, criterion)
+    folder, name = study_place(logs, folder)
     file = write_study(study_of(log, people, name), folder, log)
     several = len(log.scales) > 1
     rows = log.verdicts.assign(response_id=response_ids(log.verdicts, several))
