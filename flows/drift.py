@@ -119,7 +119,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
                 Cell(row["evidence"] / row["bar"], digits=2),
             )
         )
-    header = ("what", "of", "moved", "before", "since", "difference", "n before", "n since", "since", "evidence / bar")
+    header = ("what", "of", "moved", "before", "now", "difference", "n before", "n now", "since", "evidence / bar")
     notes = (
         "By chance alone anything reaches its bar (1) in at most 1 of 100 watches, however often one looks.",
         "Intervals are 95%, as if looked at once.",
