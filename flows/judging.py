@@ -32,7 +32,7 @@ from rubricflow.tasks.grading.cascade.task import (
     read_limits,
 )
 from rubricflow.tasks.grading.ingest.task import Ingested
-from rubricflow.tasks.grading.judge.task import JudgedTables, Stated, judge, look_again
+from rubricflow.tasks.grading.judge.task import JudgedTables, StatedTables, judge, look_again
 from rubricflow.tasks.grading.jury.task import Juror, combine
 from rubricflow.tasks.grading.lock.task import Locked, lock_for_juror
 
@@ -57,7 +57,7 @@ def judged_by(
     if not plan.jury:
         own = {"": _alone(job, plan, data, locked.bundles, responses, stage, label)}
         return _looked_at(job, data, responses, own)[""], []
-    stated: dict[str, Stated] = {}
+    stated: dict[str, StatedTables] = {}
     down: dict[str, BackendError] = {}
     with asking_together() as piece:
         for name, juror in plan.jury.items():
@@ -109,7 +109,7 @@ def bundles_for(job: Plan, judge: Judge, data: Ingested, locked: Locked) -> Tabl
 
 def _alone(
     job: Plan, plan: Judge, data: Ingested, bundles: TableRef, responses: TableRef, stage: str, label: str
-) -> Stated:
+) -> StatedTables:
     """What a judge states; of one whose credits were looked at again, what came of that."""
     before = f"{stage}-stated"
     if not plan.support or (job.run.shards(stage) and not job.run.shards(before)):
@@ -129,11 +129,11 @@ def _alone(
         placement=job.study.run,
         label=label,
     )
-    return Stated(plan, bundles, tables, stage)
+    return StatedTables(plan, bundles, tables, stage)
 
 
 def _looked_at(
-    job: Plan, data: Ingested, responses: TableRef, stated: Mapping[str, Stated]
+    job: Plan, data: Ingested, responses: TableRef, stated: Mapping[str, StatedTables]
 ) -> Mapping[str, JudgedTables]:
     """The tables of jurors after the second look that their settings ask for."""
     if not any(own.plan.support for own in stated.values()):

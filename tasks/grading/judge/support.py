@@ -56,7 +56,7 @@ Rows = Sequence[Mapping[str, Any]]
 """Rows of table `judgments`."""
 
 
-class Look(NamedTuple):
+class SupportCase(NamedTuple):
     """A credit and the passage that it rests on; or a criterion without credit and the sentence that comes closest."""
 
     response_id: str
@@ -89,7 +89,7 @@ def passage(row: Mapping[str, Any], text: str) -> str:
     return " … ".join(q["quote"] if q["start"] is None else text[q["start"] : q["end"]] for q in held)
 
 
-def looks(case: Case, judged: Rows, others: Rows, vectors: Mapping[str, Floats]) -> list[Look]:
+def looks(case: Case, judged: Rows, others: Rows, vectors: Mapping[str, Floats]) -> list[SupportCase]:
     """A look for each credit that rests on a passage, and for each criterion that earns points and got none.
 
     judged: one rater's rows of one response and sample; others: other raters' rows of the response; vectors: text → its
@@ -138,7 +138,7 @@ def looks(case: Case, judged: Rows, others: Rows, vectors: Mapping[str, Floats])
             float(np.mean(same)) if said else 0.5,
         )
         about = row["response_id"], criterion.id, row["rater_id"], row["sample"], is_credit, unit_id, start, end
-        found.append(Look(*about, looked_for(criterion), words, features))
+        found.append(SupportCase(*about, looked_for(criterion), words, features))
     return found
 
 
@@ -213,7 +213,7 @@ def credited(marks: Rows) -> dict[tuple[str, str], bool]:
 
 
 def fitted(
-    some: Sequence[Look],
+    some: Sequence[SupportCase],
     by_people: Mapping[tuple[str, str], bool],
     cluster: Mapping[str, str],
     percent: Floats | None = None,
@@ -232,7 +232,7 @@ def fitted(
 
 
 def limit_of(
-    some: Sequence[Look], chance: Floats, by_people: Mapping[tuple[str, str], bool], rule: SupportRule
+    some: Sequence[SupportCase], chance: Floats, by_people: Mapping[tuple[str, str], bool], rule: SupportRule
 ) -> float:
     """The probability below which credits fail, see `SupportRule.limit`; those that people give are judged by what was
     fitted without them."""
@@ -244,8 +244,11 @@ def limit_of(
 
 
 def asked(
-    looks: Sequence[Look], by_people: Mapping[tuple[str, str], bool], cluster: Mapping[str, str], rule: SupportRule
-) -> list[Look]:
+    looks: Sequence[SupportCase],
+    by_people: Mapping[tuple[str, str], bool],
+    cluster: Mapping[str, str],
+    rule: SupportRule,
+) -> list[SupportCase]:
     """The credits that a further judge is asked about: the share that the rule names, those nearest its limit; without
     labels those least like their criterion."""
     credits = [look for look in looks if look.is_credit]
@@ -260,7 +263,7 @@ def asked(
 
 
 def second_look(
-    looks: Sequence[Look],
+    looks: Sequence[SupportCase],
     by_people: Mapping[tuple[str, str], bool],
     cluster: Mapping[str, str],
     rule: SupportRule,
@@ -306,7 +309,7 @@ def second_look(
 _OF_LOOK = ("response_id", "criterion_id", "rater_id", "sample", "unit_id", "start", "end")
 
 
-def _of(look: Look) -> tuple[str, str, int]:
+def _of(look: SupportCase) -> tuple[str, str, int]:
     return look.response_id, look.criterion_id, look.sample
 
 
@@ -367,7 +370,7 @@ def contract(count: int) -> dict[str, Any]:
     return record({"cases": several(record(case), count, count)})
 
 
-def requests(asked: Sequence[Look], sampling: Sampling, structured: bool) -> list[Request]:
+def requests(asked: Sequence[SupportCase], sampling: Sampling, structured: bool) -> list[Request]:
     """The questions about some looks, `PER_CALL` in each; the `data` of each are its looks."""
     made = []
     for first in range(0, len(asked), PER_CALL):

@@ -303,7 +303,7 @@ def _libraries_out_of_collection() -> Iterator[None]:
 # The second look at what was judged.
 
 
-class Stated(NamedTuple):
+class StatedTables(NamedTuple):
     """What a judge stated, to be looked at again."""
 
     plan: Judge
@@ -315,7 +315,7 @@ class Stated(NamedTuple):
 
 @task(task_run_name=named("support"), pauses_s=(60, 300, 900))
 def look_again(
-    run: Run, base: Path, items: TableRef, responses: TableRef, people: TableRef, stated: Mapping[str, Stated]
+    run: Run, base: Path, items: TableRef, responses: TableRef, people: TableRef, stated: Mapping[str, StatedTables]
 ) -> tuple[TableRef, ...]:
     """The tables of all jurors after a second look at its credits, see `support`, which what it stated gives way to;
     finished shards are passed over, and no reply of a further judge that arrived is asked for again.
@@ -341,7 +341,7 @@ def look_again(
 
 def _look_again(
     run: Run,
-    stated: Stated,
+    stated: StatedTables,
     base: Path,
     items: TableRef,
     responses: TableRef,
@@ -353,7 +353,7 @@ def _look_again(
     if run.finished(stage, names) == set(names):
         return
     sheets, shard_of = sheets_of(run, items, stated.bundles), dict[str, str]()
-    looks, before = list[support.Look](), stated.tables.judgments.stage
+    looks, before = list[support.SupportCase](), stated.tables.judgments.stage
     for name in names:
         rows = run.shard(Judgments, before, name).to_pylist()
         shard_of |= {row["response_id"]: name for row in rows}
@@ -387,7 +387,7 @@ def _look_again(
 
 def _looks(
     run: Run, responses: TableRef, sheets: Mapping[str, Sheet], judged: support.Rows, others: Sequence[TableRef]
-) -> list[support.Look]:
+) -> list[support.SupportCase]:
     """The looks at a shard's decisions."""
     mine = ds.field("response_id").isin(sorted({row["response_id"] for row in judged}))
     cases = {}
@@ -411,7 +411,9 @@ def _looks(
     ]
 
 
-def _asked(run: Run, judge: SupportJudge, base: Path, some: Sequence[support.Look]) -> tuple[Rater, list[Called]]:
+def _asked(
+    run: Run, judge: SupportJudge, base: Path, some: Sequence[support.SupportCase]
+) -> tuple[Rater, list[Called]]:
     """The further judge, and what it said of some looks. BackendError where no reply can be used."""
     with open_replies(run.warehouse.replies) as replies:
         backend = open_backend(judge, base, replies, credential)

@@ -36,7 +36,7 @@ HEADER = (
 )
 
 
-class Evaluated(NamedTuple):
+class EvaluatedRollouts(NamedTuple):
     """Rollouts with what they earn and how good they are."""
 
     by: str
@@ -71,7 +71,7 @@ def ringing(alarms: Mapping[str, Sequence[HackingAlarm]]) -> str:
     return f"{words[0].upper()}{words[1:]} {rise} while quality falls: the policy learns to please its judge, it seems"
 
 
-def section(evaluated: Evaluated, alarms: Mapping[str, Sequence[HackingAlarm]]) -> Section:
+def section(evaluated: EvaluatedRollouts, alarms: Mapping[str, Sequence[HackingAlarm]]) -> Section:
     """Rewards against quality, step by step, and the alarm."""
     rows, lines = evaluated.rows, list[Cells]()
     for name, said in alarms.items():

@@ -28,7 +28,7 @@ from rubricflow.tasks.core.display.page import body, rendered
 from rubricflow.tasks.core.display.section import Drawing, Page, Section
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Record, Row, Table, count
 from rubricflow.tasks.core.stats.bootstrap import cautions
-from rubricflow.tasks.rewards.report.evaluation import Evaluated, alarms, ringing, section
+from rubricflow.tasks.rewards.report.evaluation import EvaluatedRollouts, alarms, ringing, section
 from rubricflow.tasks.rewards.report.picture import LOOK, STYLE, EarnedCredit, picture, rows_of, signed
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
@@ -89,7 +89,7 @@ class RewardView:
     """item_id → question, at least of the responses of the `worst` cases."""
     texts: Mapping[str, str]
     """response_id → text, of the same."""
-    evaluated: Evaluated | None = None
+    evaluated: EvaluatedRollouts | None = None
     """What the evaluation says of the rollouts, where it says something."""
 
 

@@ -28,7 +28,7 @@ from rubricflow.tasks.core.stats.scores import GIVEN, target_scores
 from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.rewards.report.evaluation import Evaluated
+from rubricflow.tasks.rewards.report.evaluation import EvaluatedRollouts
 from rubricflow.tasks.rewards.report.picture import graph_page, rows_of
 from rubricflow.tasks.rewards.report.rewards import PAID, RewardView, statistics, summary, worst
 from rubricflow.tasks.rewards.report.rewards import page as reward_page
@@ -93,7 +93,7 @@ def write_rewards(run: Run) -> Path:
     return write_page(run, "reward.html", reward_page(view))
 
 
-def _evaluated(run: Run, study: Study) -> Evaluated | None:
+def _evaluated(run: Run, study: Study) -> EvaluatedRollouts | None:
     """The rollouts that have a step, with their rewards and scores; None where nobody gave any of them a score."""
     target = study.evaluation.target
     given = run.read(run.ref(Gradings, EVALUATION if study.evaluation.judge else "ingest"), GIVEN)
@@ -111,7 +111,7 @@ def _evaluated(run: Run, study: Study) -> Evaluated | None:
     low, high = (rows["item_id"].map({item: ends[end] for item, ends in bounds.items()}) for end in (0, 1))
     rows = rows.assign(quality=(rows["response_id"].map(scores) - low) / (high - low))
     is_told = bool(rows["quality"].notna().any()) or study.evaluation.judge is not None
-    return Evaluated(target, rows) if is_told else None
+    return EvaluatedRollouts(target, rows) if is_told else None
 
 
 def _with_steps(rows: pa.Table) -> pd.DataFrame:

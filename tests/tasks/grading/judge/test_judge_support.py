@@ -25,7 +25,7 @@ from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import support
 from rubricflow.tasks.grading.judge import task as door
-from rubricflow.tasks.grading.judge.task import JudgedTables, Stated, look_again
+from rubricflow.tasks.grading.judge.task import JudgedTables, StatedTables, look_again
 
 LIGHT, WATER, CARS = "Green leaves take in the sun.", "The rain feeds thirsty roots.", "My uncle sells old cars."
 TOPICS = ({"green", "leaves", "sun", "light"}, {"rain", "roots", "water"})
@@ -117,7 +117,7 @@ def test_probabilities_lie_between_0_and_1_or_there_are_none(seed, count, share)
 
 def test_a_limit_loses_three_in_a_hundred_of_what_people_give_or_is_the_one_that_is_named():
     rng = np.random.default_rng(2)
-    look = support.Look("", "A", "m", 0, True, None, None, None, "", "", ())
+    look = support.SupportCase("", "A", "m", 0, True, None, None, None, "", "", ())
     some = [look._replace(response_id=f"r{n}") for n in range(1_000)]
     people, chance = {(f"r{n}", "A"): n % 4 > 0 for n in range(800)}, rng.random(1_000)
     limit = support.limit_of(some, chance, people, SupportRule())
@@ -208,7 +208,7 @@ def judged(tmp_path, monkeypatch):
 
     def again(**changes):
         plan = Judge(support={"limit": 0.5, "failed": "demote", "asked": 1.0}, **changes)
-        own = Stated(plan, bundles, stated, "judge")
+        own = StatedTables(plan, bundles, stated, "judge")
         refs = look_again.fn(run, tmp_path, items, responses, run.ref(Judgments, "ingest"), {"one": own})
         return JudgedTables(**{ref.table: ref for ref in refs})
 
