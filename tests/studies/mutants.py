@@ -1,9 +1,10 @@
-"""Would the tests notice? Changes one place of the code at a time, drawn by chance, and runs the tests of its package.
+"""Would the tests notice? Changes one place of the code at a time, drawn by chance, and runs its module's tests.
 
     python tests/studies/mutants.py --count 60 --seed 1 --to mutants.json
     python tests/studies/mutants.py --again mutants.json      # those that were killed, wherever their lines stand now
 
-A mutant is killed where a test fails. Its tests: those that mirror its package, the ones that name its module first.
+A mutant is killed where a test fails. Its tests are the test files that import or name its module, or whose helpers do,
+at most ten, those of its package first; where there are none, those of the modules that import it.
 Everything happens in a copy of the last commit.
 """
 
@@ -14,11 +15,13 @@ import ast
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +29,9 @@ COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, 
 COMPARED |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
 COMPUTED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult}
 COMPUTED |= {ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.Mod: ast.Mult, ast.Pow: ast.Mult}
-SECONDS = 600
+MOST = 10
+"""How many test files one mutant meets at most: what everything imports would meet all of them."""
+SECONDS = 300
 """How long the tests of one mutant may take: one that hangs is killed."""
 
 
@@ -111,14 +116,40 @@ def found_again(mutant: dict[str, str]) -> dict[str, str] | None:
     return None
 
 
+@cache
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports, and all that its text names in full."""
+    text = path.read_text(encoding="utf-8")
+    froms = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    named = {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
+    words = re.findall(r"(?:tasks|flows|tests)(?:\.\w+)+", text)
+    return named | {word.rsplit(".", cut)[0] for word in words for cut in (0, 1, 2)}
+
+
 def tests_of(file: str) -> list[str]:
-    """Test files of the package of a source file, the ones that name its module first."""
-    module = file.removesuffix(".py").replace("/", ".")
+    """The test files of a source file; the whole package's where it is named by none, such as a protocol's."""
+    helpers = {path for path in (ROOT / "tests").rglob("*.py") if not path.name.startswith(("test_", "bench_"))}
+    sources = {path for house in ("tasks", "flows") for path in (ROOT / house).rglob("*.py")}
+    tests = sorted((ROOT / "tests").rglob("test_*.py"))
     mirrored = ROOT / "tests" / Path(file).parent
-    while not mirrored.is_dir():
+    while not any(mirrored.rglob("test_*.py")):
         mirrored = mirrored.parent
-    paths = sorted(mirrored.rglob("test_*.py"), key=lambda path: (module not in path.read_text(encoding="utf-8"), path))
-    return [path.relative_to(ROOT).as_posix() for path in paths]
+
+    def module_of(path: Path) -> str:
+        return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+    reached = module = {module_of(ROOT / file)}
+    found: list[Path] = []
+    while not found:
+        reached = reached | {module_of(path) for path in helpers if imported(path) & reached}
+        found = [path for path in tests if imported(path) & reached]
+        more = reached | {module_of(path) for path in sources if imported(path) & reached}
+        if more == reached:
+            found = found or [path for path in tests if mirrored in path.parents]
+            break
+        reached = more
+    nearest = sorted(found, key=lambda path: (mirrored not in path.parents, not imported(path) & module))
+    return [path.relative_to(ROOT).as_posix() for path in nearest[:MOST]]
 
 
 def killed(mutant: dict[str, str], copy: Path) -> bool:
