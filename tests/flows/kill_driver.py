@@ -226,13 +226,14 @@ def watch(calls: Path) -> None:
     import rubricflow.flows.plan
     from rubricflow.tasks.core.store import source
     from rubricflow.tasks.grading.calibrate import task as calibrate
+    from rubricflow.tasks.grading.judge import shard_judge
     from rubricflow.tasks.grading.judge import task as judge
 
     def rater(real: Callable[..., Any], *arguments: Any) -> Any:
         who = real(*arguments)
         return replace(who, backend=Counting(who.backend, calls))
 
-    judge.rater = partial(rater, judge.rater)  # type: ignore[assignment]
+    shard_judge.rater = partial(rater, shard_judge.rater)  # type: ignore[assignment]
     judge.SHARD = SHARD
     source.ROWS = calibrate.SHARD_ROWS = SHARD
     rubricflow.flows.plan.code_digest = lambda: "0" * 64  # type: ignore[assignment]

@@ -300,7 +300,7 @@ def test_a_bundle_that_was_changed_after_locking_stops_the_judge(
         raise BackendError("the judge is down")
 
     with monkeypatch.context() as broken:
-        broken.setattr("rubricflow.tasks.grading.judge.task.rater", down)
+        broken.setattr("rubricflow.tasks.grading.judge.shard_judge.rater", down)
         assert CliRunner().invoke(cli.app, command).exit_code == 2
     (path,) = (tmp_path / "house").glob("*/bundles/lock/all.parquet")
     table = pq.read_table(path)

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.judge import task as door
+from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.stored_cases import case_of, in_shard_order, sheets_of
 from rubricflow.tasks.grading.judge.task import judge
@@ -62,7 +62,7 @@ def made(folder, protocol="dhs", gradings=None, judgments=(), **changes):
 def shown_to(study, monkeypatch, plan, folder, target="mean"):
     """Response → the examples that its calls showed, and what its prompt said."""
     backend = Scripted(lambda request: json.dumps({"rationale": "so", "score": 2}))
-    monkeypatch.setattr(door, "rater", lambda *_: Rater("s:t", "llm", backend))
+    monkeypatch.setattr(shard_judge, "rater", lambda *_: Rater("s:t", "llm", backend))
     judged = judge.fn(
         study.run, plan, folder, study.items, study.responses, study.bundles, people=study.people, target=target
     )

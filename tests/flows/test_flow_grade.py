@@ -79,7 +79,7 @@ def test_the_same_study_resumes_itself_without_the_judge(
     def forbidden(*_: object) -> None:
         raise AssertionError("a finished run asked for its judge")
 
-    monkeypatch.setattr("rubricflow.tasks.grading.judge.task.rater", forbidden)
+    monkeypatch.setattr("rubricflow.tasks.grading.judge.shard_judge.rater", forbidden)
     house = str(run.warehouse.root)
     result = CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", house], catch_exceptions=False)
     assert result.exit_code == 0

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.core.text.traces import as_said, heading_at, headings, trace_units
-from rubricflow.tasks.grading.judge import task as door
+from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.report.answers import shown_case
 from rubricflow.tasks.people.review.reviews import Reviews
@@ -84,7 +84,7 @@ def graded(tmp_path_factory):
     shutil.copytree(STUDY, folder, dirs_exist_ok=True)
     backend = Scripted(verdict)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "rater", lambda *_: Rater("llm:scripted", "llm", backend))
+        patch.setattr(shard_judge, "rater", lambda *_: Rater("llm:scripted", "llm", backend))
         grade(folder / "study.yaml", warehouse=folder / "warehouse")
     house = Warehouse.open(folder / "warehouse")
     return house.run(house.runs()[-1]), folder

@@ -40,6 +40,7 @@ from rubricflow.tasks.core.monitor.waiting import ANSWERED, announce_answered, w
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.calibrate import task as calibration
 from rubricflow.tasks.grading.calibrate.task import calibrate
+from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.task import judge
@@ -182,7 +183,7 @@ def dask(prefect_server: None) -> Iterator[Placement]:
 def test_workers_of_dask_judge_what_one_process_judges(
     tmp_path: Path, dask: Placement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(_right)))
+    monkeypatch.setattr(shard_judge, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(_right)))
     monkeypatch.setattr(door, "SHARD", 4)
     texts = {"i1": {f"r{n}": f"plants need light {n}" for n in range(9)}, "i2": {"s1": "", "s2": "plants grow"}}
     refs = {}

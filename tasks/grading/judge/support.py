@@ -23,15 +23,10 @@ from sklearn.linear_model import LogisticRegression
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.protocols import SupportRule
-from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.llm.ask import Checked, artifact_in
-from rubricflow.tasks.core.llm.request import Message, Reply, Request
-from rubricflow.tasks.core.llm.schema import compact, form, record, several
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.languages import is_negated
 from rubricflow.tasks.core.text.tokens import counts, tokens
-from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.doubted_quotes import SUPPORTING
 from rubricflow.tasks.grading.judge.rows import Called, Case
 from rubricflow.tasks.grading.judge.score import level_signals, regraded, score_follows
@@ -42,13 +37,8 @@ LOST = 0.03
 """Share of the marked credits that people give which may fall below a limit that is chosen on them."""
 SHOWN = 0.2
 """Share of the criteria without credit whose likeliest sentence a person is shown."""
-PER_CALL = 10
-"""Credits in one question to a further judge: at most one call more for ten credits."""
 _FOLDS, _STRENGTH, _OF_CRITERION = 5, 0.03, 1.0
 """Folds of authors; C of the regression; how much a criterion's own share of supported credits weighs in it."""
-_LONGEST = 1_200
-"""Characters of a criterion and of a passage that a further judge is shown."""
-_TOKENS = 64
 _NOT_READ = ("paragraph", "system")
 """Kinds of units in which nothing is looked for: sentences are, and turns and steps of a trajectory."""
 
@@ -355,58 +345,3 @@ def settled(
             after["signals"] = dict(sorted({**after["signals"], "irrelevant": float(len(doubted))}.items()))
         gradings.append(after)
     return rows, gradings
-
-
-# The question.
-
-
-def contract(count: int) -> dict[str, Any]:
-    """{"cases": [{"case": number, "lacks": text, "percent": 0 to 100}]}, one for each of so many."""
-    case = {
-        "case": {"type": "integer", "minimum": 1, "maximum": count},
-        "lacks": {"type": "string", "maxLength": 200, "description": "at most twelve words, or nothing"},
-        "percent": {"type": "integer", "minimum": 0, "maximum": 100},
-    }
-    return record({"cases": several(record(case), count, count)})
-
-
-def requests(asked: Sequence[SupportCase], sampling: Sampling, structured: bool) -> list[Request]:
-    """The questions about some looks, `PER_CALL` in each; the `data` of each are its looks."""
-    made = []
-    for first in range(0, len(asked), PER_CALL):
-        some = tuple(asked[first : first + PER_CALL])
-        cases = [
-            {"case": number, "looked_for": _line(look.looked_for), "passage": _line(look.passage)}
-            for number, look in enumerate(some, 1)
-        ]
-        shape, lines = contract(len(some)), "\n".join(map(compact, cases))
-        values = {"cases": lines, "nonce": prompt.nonce(lines), "form": form(shape)}
-        longest = max(sampling.longest, 128 + _TOKENS * len(some))
-        made.append(
-            Request(
-                messages=(Message("user", prompt.fill("support", values)),),
-                role="support",
-                subject=some[0].response_id,
-                keys=frozenset({"cases"}),
-                schema=shape if structured else None,
-                sampling=sampling.model_copy(update={"max_tokens": longest}),
-                data=some,
-            )
-        )
-    return made
-
-
-def _line(text: str) -> str:
-    """A text on one line, whatever breaks a line in it."""
-    return " ".join(text.split())[:_LONGEST]
-
-
-def check(request: Request, reply: Reply) -> Checked[dict[int, tuple[int, str]]]:
-    """Case → percent and what the passage lacks; a violation where a case is missing or named twice."""
-    read = artifact_in(reply, contract(len(request.data)))
-    if read.value is None:
-        return Checked(None, read.violations)
-    said = {case["case"]: (case["percent"], _line(case["lacks"])) for case in read.value["cases"]}
-    if missing := sorted(set(range(1, len(request.data) + 1)) - said.keys()):
-        return Checked(None, tuple(f"malformed: case {number} is missing" for number in missing[:5]))
-    return Checked(said, ())

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS, Grader, is_generative
-from rubricflow.tasks.core.contracts.errors import BackendError, InputError
+from rubricflow.tasks.core.contracts.backends import Grader
+from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
-from rubricflow.tasks.core.contracts.settings.judge import Judge, SupportJudge
-from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
+from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import (
     Attempts,
     Comparisons,
@@ -29,12 +26,8 @@ from rubricflow.tasks.core.contracts.tables.judging import (
     ShardInputs,
     Supports,
 )
-from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ask, ignore_open, ignore_wave
-from rubricflow.tasks.core.llm.encoder import minilm
-from rubricflow.tasks.core.llm.foreign import foreign_scores
 from rubricflow.tasks.core.llm.mailbox import asking_together
-from rubricflow.tasks.core.llm.opening import open_backend
-from rubricflow.tasks.core.llm.reply_store import Replies, looking, open_replies
+from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.runs import credential, log, task
 from rubricflow.tasks.core.monitor.shared_stage import (
@@ -50,25 +43,17 @@ from rubricflow.tasks.core.monitor.shared_stage import (
 )
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse, counted
-from rubricflow.tasks.grading.judge import support
-from rubricflow.tasks.grading.judge.explained import cite_explanations, explanations
-from rubricflow.tasks.grading.judge.grade import grade_batch
-from rubricflow.tasks.grading.judge.keep import keeping_of
+from rubricflow.tasks.core.store.warehouse import Run, counted
 from rubricflow.tasks.grading.judge.progress import Progress
-from rubricflow.tasks.grading.judge.rater import rater, repeated, signal_recorded
-from rubricflow.tasks.grading.judge.rows import Called, Graded, Rater, attempts
-from rubricflow.tasks.grading.judge.simulated import human_marks
-from rubricflow.tasks.grading.judge.stored_cases import Sheet, case_of, in_shard_order, sheets_of
-from rubricflow.tasks.grading.judge.teaching import People, teaching_of
+from rubricflow.tasks.grading.judge.second_look import JudgedAnswers, write_second_look
+from rubricflow.tasks.grading.judge.shard_judge import Assignment, ShardJudge, study_rater, study_replies
+from rubricflow.tasks.grading.judge.stored_cases import in_shard_order, sheets_of
 
 SHARD = 2_000
 """Responses in a shard: some whole small items, or a part of a large one."""
 WHOLE_ITEMS = 20_000
 """Responses in a shard where an item remembers what was graded of it and so is never cut: as many whole items as that,
 for their rounds run together; a larger item is a shard of its own."""
-_OF_ONE = ("too_long", "deadline", "empty", "refusal", "safety", "not_recorded")
-"""Kinds of errors that concern one answer, or come again."""
 
 
 WRITTEN: tuple[type[Row], ...] = (Judgments, Gradings, Attempts)
@@ -84,36 +69,6 @@ class JudgedTables(NamedTuple):
     """Of a judge that compares pairs."""
     supports: TableRef | None = None
     """Of a judge whose credits were looked at again."""
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What is judged, under which rubrics and by whom; the same for every shard of a stage."""
-
-    run: Run
-    plan: Judge
-    base: Path
-    items: TableRef
-    responses: TableRef
-    bundles: TableRef
-    people: tuple[TableRef, TableRef] | None
-    """Human gradings and judgments."""
-    target: str
-    """See `Evaluation.target`."""
-    stage: str
-    """Under which name the tables are written."""
-    label: str = ""
-    """What the rater's id ends with, where several judges of a run may have one model and protocol."""
-
-    @property
-    def inputs(self) -> str:
-        """Under which name the inputs of shards are written: of these responses, cut in one of two ways."""
-        return f"cut-{'items-' if self.plan.judges_whole_items else ''}{self.responses.digest[:12]}"
-
-    @property
-    def parts(self) -> str:
-        """Under which name workers write parts of shards, until they are joined."""
-        return f"{self.stage}-parts"
 
 
 class Shard(NamedTuple):
@@ -190,11 +145,11 @@ def shard_sizes(counts: Mapping[str, int], whole_items: bool = False) -> dict[st
 def _judge_here(assignment: Assignment, shards: Sequence[Shard], grader: Grader | None) -> None:
     """Judges the shards that are not done one after the other, in this process."""
     run, plan = assignment.run, assignment.plan
-    with _replies(plan, run.warehouse) as replies, _libraries_out_of_collection():
+    with study_replies(plan, run.warehouse) as replies, _libraries_out_of_collection():
         to_judge = sum(shard.responses for shard in shards if not shard.done)
         progress = Progress(plan.samples * to_judge, saying(run.run_id, assignment.stage), stage=assignment.stage)
-        study_rater = progress.watch(_rater(assignment, replies, grader))
-        shard_judge = ShardJudge(assignment, study_rater, replies, progress.wave, progress.opened)
+        watched = progress.watch(study_rater(assignment, replies, credential, grader))
+        shard_judge = ShardJudge(assignment, watched, replies, progress.wave, progress.opened)
         rows = in_shard_order(run, assignment.responses)
         with looking(progress.look), asking_together() as piece:
             for shard in shards:
@@ -204,89 +159,6 @@ def _judge_here(assignment: Assignment, shards: Sequence[Shard], grader: Grader 
                         for graded in shard_judge.judge(assignment.stage, shard.name, mine):
                             progress.graded(graded)
         progress.end()
-
-
-def _rater(assignment: Assignment, replies: Replies, grader: Grader | None = None) -> Rater:
-    """The study's rater; the simulated one gets the marks of its human rater."""
-    run, plan, base = assignment.run, assignment.plan, assignment.base
-    if plan.truth is None or assignment.people is None:
-        return rater(plan, base, replies, credential, grader)
-    theirs = ds.field("rater_id") == plan.truth.rater
-    gradings, judgments = assignment.people
-    scores = run.read(gradings, ["response_id", "item_id", "score", "trait_scores"], theirs)
-    marks = run.read(judgments, ["response_id", "criterion_id", "decision"], theirs)
-    human = human_marks(scores.to_pylist(maps_as_pydicts="strict"), marks.to_pylist())
-    return rater(plan, base, replies, credential, grader, human)
-
-
-class ShardJudge:
-    """A rater with all that it needs besides a shard's cases; made once for many shards."""
-
-    def __init__(
-        self,
-        assignment: Assignment,
-        rater: Rater,
-        replies: Replies,
-        on_wave: Callable[[Wave], None] = ignore_wave,
-        on_open: OnOpen = ignore_open,
-    ) -> None:
-        """on_open, on_wave: are called at the beginning and the end of each wave of calls. InputError where an example
-        is lacking, or what the study keeps of is not there."""
-        plan, people = assignment.plan, assignment.people
-        labelled = replace(rater, rater_id=f"{rater.rater_id}:{assignment.label}") if assignment.label else rater
-        self._assignment, self._rater, self._replies = assignment, labelled, replies
-        self._on_wave, self._on_open = on_wave, on_open
-        self._teaching = teaching_of(
-            assignment.run,
-            plan.examples,
-            assignment.items,
-            assignment.responses,
-            assignment.bundles,
-            People(*people, assignment.target) if people else None,
-        )
-        self._recorded = foreign_scores(plan.foreign, assignment.base) if plan.foreign else {}
-        self._explained = (
-            explanations(plan.foreign, assignment.base) if plan.foreign and plan.foreign.explanation else {}
-        )
-        self._keeping = keeping_of(assignment.run, plan, rater.rater_id)
-        self._sheets = sheets_of(assignment.run, assignment.items, assignment.bundles)
-
-    def judge(self, stage: str, name: str, rows: Sequence[Mapping[str, Any]]) -> list[Graded]:
-        """Grades a shard, or a part of one, and writes its tables under this name, the done-mark last; each repetition
-        by itself. rows: as of `ShardInputs`.
-
-        BackendError where no call of the stage has brought a reply until now, for reasons that lie with no answer: the
-        shard is not written, so that the same command asks again.
-        """
-        run, plan = self._assignment.run, self._assignment.plan
-        cases = [case_of(row, *self._sheets[row["item_id"]]) for row in rows]
-        shown = self._teaching(self._keeping(cases))
-        graded = []
-        with asking_together() as piece:
-            for sample in repeated(self._rater, plan.samples):
-                with piece():
-                    graded.append(grade_batch(shown, sample, self._replies, self._on_wave, self._on_open))
-        if plan.foreign:
-            signal_recorded(graded, self._recorded, plan.foreign)
-            if plan.foreign.explanation:
-                cite_explanations(graded, self._explained)
-        last = [called.answer.attempts[-1].reply for sample in graded for called in sample.called]
-        errors = Counter(reply.error for reply in last if reply.error and not reply.error.startswith(_OF_ONE))
-        has_replies = run.shards(self._assignment.stage) or run.shards(self._assignment.parts)
-        if last and errors.total() == len(last) and not has_replies:
-            ((error, count),) = errors.most_common(1)
-            rule = f"none of {len(last):,} calls brought a reply; of {count:,}: {error}"
-            raise BackendError(f"Nothing was scored: {rule}")
-        parts = [sample.tables() for sample in graded]
-        run.commit(stage, name, {row: pa.concat_tables([part[row] for part in parts]) for row in parts[0]})
-        return graded
-
-
-def _replies(plan: Judge, warehouse: Warehouse) -> Replies:
-    """The store of a judge's replies. It keeps nothing of a file of recorded replies, which stands alone: what the
-    warehouse keeps may be of another recording; and nothing of an encoder where that would need a database."""
-    is_free = warehouse.mirrored and not is_generative(plan)
-    return open_replies(":memory:" if plan.replies or is_free else warehouse.replies)
 
 
 @contextmanager
@@ -323,110 +195,22 @@ def look_again(
     people: human judgments, of which those of the calibration split alone are looked at; stated: juror → what it
     stated. BackendError where a further judge gave no reply that can be used.
     """
+    looked_at = {juror: own for juror, own in stated.items() if own.stage != own.tables.judgments.stage}
     with asking_together() as piece:
-        for juror, own in stated.items():
+        for juror, own in looked_at.items():
+            sheets, judgments = sheets_of(run, items, own.bundles), own.tables.judgments
             others = [of.tables.judgments for other, of in stated.items() if other != juror]
+            judged = JudgedAnswers(run, sheets, responses, people, judgments, others)
             with piece():
-                if own.stage != own.tables.judgments.stage:
-                    _look_again(run, own, base, items, responses, people, others)
-    for own in stated.values():
-        if own.stage != own.tables.judgments.stage:
-            run.drop(own.tables.judgments.stage)
+                if line := write_second_look(judged, own.plan, base, own.stage, credential):
+                    log(line)
+    for own in looked_at.values():
+        run.drop(own.tables.judgments.stage)
     tables = list[TableRef]()
     for own in stated.values():
-        looked_at: tuple[type[Row], ...] = (Supports,) if own.plan.support else ()
-        tables += [run.ref(row, own.stage) for row in (*_written(own.plan), *looked_at)]
+        looked: tuple[type[Row], ...] = (Supports,) if own.plan.support else ()
+        tables += [run.ref(row, own.stage) for row in (*_written(own.plan), *looked)]
     return tuple(tables)
-
-
-def _look_again(
-    run: Run,
-    stated: StatedTables,
-    base: Path,
-    items: TableRef,
-    responses: TableRef,
-    people: TableRef,
-    others: Sequence[TableRef],
-) -> None:
-    stage, rule, names = stated.stage, stated.plan.support, sorted(run.shards(stated.tables.judgments.stage))
-    assert rule is not None
-    if run.finished(stage, names) == set(names):
-        return
-    sheets, shard_of = sheets_of(run, items, stated.bundles), dict[str, str]()
-    looks, before = list[support.SupportCase](), stated.tables.judgments.stage
-    for name in names:
-        rows = run.shard(Judgments, before, name).to_pylist()
-        shard_of |= {row["response_id"]: name for row in rows}
-        looks += _looks(run, responses, sheets, rows, others)
-    of_judged = ds.field("response_id").isin(list(shard_of))
-    known = run.read(responses, ["response_id", "author_id", "split"], of_judged).to_pylist()
-    cluster = {row["response_id"]: row["author_id"] or row["response_id"] for row in known}
-    marked = ds.field("response_id").isin([row["response_id"] for row in known if row["split"] in CALIBRATES])
-    credited = support.credited(run.read(people, ["response_id", "criterion_id", "decision"], marked).to_pylist())
-    by, called = None, list[Called]()
-    if stated.plan.support_by:
-        by, called = _asked(run, stated.plan.support_by, base, support.asked(looks, credited, cluster, rule))
-    found = support.second_look(looks, credited, cluster, rule, called)
-    kinds = Counter((row["kind"], row["doubted"]) for row in found)
-    credits = kinds["credit", True] + kinds["credit", False]
-    asked = f", {len(called):,} questions to {by.rater_id}" if by else ""
-    proposed = f"{kinds['missing', True]:,} sentences that may have been missed"
-    log(f"{stage}: {credits:,} credits looked at again, {kinds['credit', True]:,} doubted{asked}; {proposed}")
-    bundle_of = {item: bundle for item, (_, bundle, _) in sheets.items()}
-    for name in names:
-        rows = run.shard(Judgments, before, name).to_pylist()
-        graded = run.shard(Gradings, before, name).to_pylist(maps_as_pydicts="strict")
-        calls = [run.shard(Attempts, before, name)]
-        if by:
-            calls.append(attempts(by, [call for call in called if shard_of[call.response_id] == name]))
-        own = [row for row in found if shard_of[row["response_id"]] == name]
-        rows, graded = support.settled(rows, graded, bundle_of, own, rule.failed)
-        tables: dict[type[Row], Any] = {Judgments: rows, Gradings: graded}
-        run.commit(stage, name, tables | {Attempts: pa.concat_tables(calls), Supports: own})
-
-
-def _looks(
-    run: Run, responses: TableRef, sheets: Mapping[str, Sheet], judged: support.Rows, others: Sequence[TableRef]
-) -> list[support.SupportCase]:
-    """The looks at a shard's decisions."""
-    mine = ds.field("response_id").isin(sorted({row["response_id"] for row in judged}))
-    cases = {}
-    for row in run.read(responses, ["response_id", "item_id", "text", "made_from"], mine).to_pylist():
-        cases[row["response_id"]] = case_of(row, *sheets[row["item_id"]])
-    of_case, by_others = defaultdict[tuple[str, int], list[Any]](list), defaultdict[str, list[Any]](list)
-    for row in judged:
-        of_case[row["response_id"], row["sample"]].append(row)
-    for table in others:
-        for row in run.read(table, where=mine).to_pylist():
-            by_others[row["response_id"]].append(row)
-    needed = set[str]()
-    for (name, _), rows in of_case.items():
-        needed |= support.texts(cases[name], rows)
-    distinct = sorted(needed)
-    vectors = dict(zip(distinct, minilm()(distinct), strict=True))
-    return [
-        look
-        for (name, _), rows in of_case.items()
-        for look in support.looks(cases[name], rows, by_others[name], vectors)
-    ]
-
-
-def _asked(
-    run: Run, judge: SupportJudge, base: Path, some: Sequence[support.SupportCase]
-) -> tuple[Rater, list[Called]]:
-    """The further judge, and what it said of some looks. BackendError where no reply can be used."""
-    with open_replies(run.warehouse.replies) as replies:
-        backend = open_backend(judge, base, replies, credential)
-        is_structured = judge.engine is None or judge.engine.structured
-        questions = support.requests(some, judge.sampling, is_structured)
-        answers = ask(questions, backend, replies, support.check)
-    if answers and not any(answer.value for answer in answers):
-        last = answers[0].attempts[-1]
-        wrong = last.reply.error or "; ".join(last.checked.violations)
-        raise BackendError(f"judge.support_by: none of {len(answers):,} questions has a usable reply: {wrong}")
-    by = Rater(f"{judge.backend}:{backend.model}:support", BACKENDS[judge.backend].rater_kind, backend)
-    called = [Called(one.request.subject, f"support {n}", one) for n, one in enumerate(answers, 1)]
-    return by, called
 
 
 # Shards that the workers of a cluster judge.
@@ -563,8 +347,8 @@ def cut(assignment: Assignment, shards: Sequence[Shard]) -> None:
 
 
 def _open_judge(assignment: Assignment) -> tuple[Assignment, ShardJudge]:
-    replies = _replies(assignment.plan, assignment.run.warehouse)
-    return assignment, ShardJudge(assignment, _rater(assignment, replies), replies)
+    replies = study_replies(assignment.plan, assignment.run.warehouse)
+    return assignment, ShardJudge(assignment, study_rater(assignment, replies, credential), replies)
 
 
 def _judge_piece(opened: tuple[Assignment, ShardJudge], piece: Piece) -> PieceResult:

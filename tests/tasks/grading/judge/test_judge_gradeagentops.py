@@ -28,6 +28,7 @@ from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.catalogue import ask as question_of
 from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
 from rubricflow.tasks.grading.judge.protocol import CHARACTERS_PER_TOKEN, Opinion, protocol_of
@@ -505,7 +506,7 @@ def test_questions_find_what_was_mended_and_what_anchored_a_grading(tmp_path, mo
         return json.dumps({"points": {"1": {"quote": quote, "status": "covered"}}})
 
     monkeypatch.setattr(
-        door, "rater", lambda *_: Rater("s:t", "llm", Scripted(grader, "big"), Scripted(mender, "small"))
+        shard_judge, "rater", lambda *_: Rater("s:t", "llm", Scripted(grader, "big"), Scripted(mender, "small"))
     )
     plan = Judge(protocol="gradeagentops", backend="replay", model="x", consistency_memory=ConsistencyMemory())
     judged = judge.fn(run, plan, tmp_path, *refs)
@@ -538,7 +539,7 @@ def test_questions_find_what_was_mended_and_what_anchored_a_grading(tmp_path, mo
 def test_the_door_grades_an_item_as_one_sequence_however_small_shards_are(tmp_path, monkeypatch):
     texts = {f"i{i}-{n}": f"{TEXT} {n}" for i in (1, 2) for n in range(5)}
     run, refs = kept_run(tmp_path / "house", texts)
-    monkeypatch.setattr(door, "rater", lambda *_: Rater("s:t", "llm", Scripted(lambda r: json.dumps(sound()))))
+    monkeypatch.setattr(shard_judge, "rater", lambda *_: Rater("s:t", "llm", Scripted(lambda r: json.dumps(sound()))))
     monkeypatch.setattr(door, "WHOLE_ITEMS", 2)
     plan = Judge(protocol="gradeagentops", backend="replay", model="x", consistency_memory=ConsistencyMemory())
     judged = judge.fn(run, plan, tmp_path, *refs)

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.manifest import write_manifest
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.judge import task as door
+from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge.keep import (
     Earlier,
     differing,
@@ -224,11 +224,11 @@ def script(request):
 def warehouse(tmp_path, monkeypatch):
     """A warehouse, and a function that judges a prepared run by the script; it gives tables and requests."""
     house = Warehouse.open(tmp_path / "house")
-    monkeypatch.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(script)))
+    monkeypatch.setattr(shard_judge, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(script)))
 
     def run(prepared, plan=PLAN):
         backend = Scripted(script)
-        monkeypatch.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", backend))
+        monkeypatch.setattr(shard_judge, "rater", lambda *_: Rater("scripted:test", "llm", backend))
         made = judge.fn(prepared[0], plan, tmp_path, *prepared[1:])
         judgments, gradings, attempts = (
             prepared[0].read(ref).to_pylist(maps_as_pydicts="strict") for ref in made[:3]

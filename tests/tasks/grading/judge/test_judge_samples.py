@@ -13,7 +13,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import parse
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.judge import task as door
+from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge.rater import repeated
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.task import judge
@@ -33,7 +33,7 @@ def judged(tmp_path, monkeypatch):
     """The tables of two responses judged three times, and the backend."""
     backend = Scripted(by_seed)
     rater = Rater("scripted:test", "llm", backend, sampling=Sampling(seed=7, temperature=0.5))
-    monkeypatch.setattr(door, "rater", lambda *given: rater)
+    monkeypatch.setattr(shard_judge, "rater", lambda *given: rater)
     run = Warehouse.open(tmp_path / "house").run("run")
     refs = to_judge(run, BUNDLE, {"i": dict.fromkeys("ab", "plants need light")})
     plan = Judge(backend="replay", model="scripted", samples=3)

@@ -17,6 +17,7 @@ from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.stored_cases import cases_of
@@ -63,7 +64,7 @@ def scripted(monkeypatch):
             used.append(Scripted(script))
             return Rater("scripted:test", "llm", used[-1])
 
-        monkeypatch.setattr(door, "rater", rater)
+        monkeypatch.setattr(shard_judge, "rater", rater)
         monkeypatch.setattr(door, "SHARD", 2)
         return used
 
@@ -146,11 +147,11 @@ def test_a_kill_between_judging_and_writing_asks_nothing_twice(tmp_path, scripte
 
 
 def test_replay_reads_the_own_store(tmp_path, scripted, monkeypatch):
-    own = door.rater
+    own = shard_judge.rater
     scripted(right)
     run, *refs = prepared(tmp_path, bundle_of())
     first = judge.fn(run, PLAN, tmp_path, *refs)
-    monkeypatch.setattr(door, "rater", own)
+    monkeypatch.setattr(shard_judge, "rater", own)
     other = run.warehouse.run("other")
     judged = judge.fn(other, PLAN, tmp_path, *refs)
     levels = [

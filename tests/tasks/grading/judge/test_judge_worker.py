@@ -23,9 +23,11 @@ from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.monitor.shared_stage import concurrency
 from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.rows import Rater
-from rubricflow.tasks.grading.judge.task import Assignment, JudgedTables, Shard, cut, judge
+from rubricflow.tasks.grading.judge.shard_judge import Assignment
+from rubricflow.tasks.grading.judge.task import JudgedTables, Shard, cut, judge
 
 PLAN = Judge(protocol="rulers", backend="replay", model="scripted")
 DASK = Placement(engine="dask")
@@ -39,7 +41,7 @@ def right(request: Request) -> Reply:
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", on_budget(Scripted(right))))
+    monkeypatch.setattr(shard_judge, "rater", lambda *_: Rater("scripted:test", "llm", on_budget(Scripted(right))))
     monkeypatch.setattr(door, "SHARD", 3)
 
 
@@ -78,7 +80,7 @@ def test_workers_write_what_one_process_writes_however_it_is_cut_and_whenever_it
     folder = tmp_path_factory.mktemp("shared")
     given = assigned(folder)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(right)))
+        patched.setattr(shard_judge, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(right)))
         patched.setattr(door, "SHARD", 5)
         alone = judged(assigned(folder / "alone"))
         tables = None
@@ -100,7 +102,7 @@ def test_pairs_stay_with_their_question_whoever_judges_them(tmp_path: Path, monk
     def first(request: Request) -> Reply:
         return Reply(text=json.dumps({"comparison": "c", "winner": "1"}))
 
-    monkeypatch.setattr(door, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(first)))
+    monkeypatch.setattr(shard_judge, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(first)))
     monkeypatch.setattr(door, "WHOLE_ITEMS", 4)
     made = []
     for name, placement in (("alone", HERE), ("shared", DASK)):
