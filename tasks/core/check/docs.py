@@ -115,7 +115,6 @@ def folder(run: Run) -> Path:
 
 
 def keep(run: Run, stage: str, findings: Sequence[Finding]) -> None:
-    """Write the validation result of one table."""
     content = json.dumps(validation(findings, stage, run.run_id), ensure_ascii=False)
     run.warehouse.write(folder(run) / f"{stage}-{findings[0].row.table}.json", content.encode())
 

@@ -54,7 +54,6 @@ def columns(row: type[Row]) -> list[str]:
 
 
 def suite(row: type[Row]) -> ExpectationSuite:
-    """The Great Expectations suite of a table."""
     import great_expectations as gx
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 

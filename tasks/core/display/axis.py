@@ -76,7 +76,6 @@ class Plot(NamedTuple):
         return self.base - share * (self.base - TOP)
 
     def places(self, points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-        """Where points stand."""
         return [(self.across.x(x), self.y(y)) for x, y in points]
 
     def frame(
@@ -103,7 +102,6 @@ class Plot(NamedTuple):
         return draw.line(*ends[0], *ends[1], "gl dots")
 
     def svg(self, marks: Iterable[Markup], label: str) -> Markup:
-        """The whole figure."""
         return draw.svg(self.base + 42, list(marks), label)
 
 

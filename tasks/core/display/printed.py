@@ -29,7 +29,6 @@ def show_sentences(sentences: Sequence[str]) -> None:
 
 
 def show(tables: Sequence[Table]) -> None:
-    """Print the tables."""
     console = Console(width=None if sys.stdout.isatty() else 200)
     for table in tables:
         printed = PrintedTable(

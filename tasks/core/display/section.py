@@ -158,15 +158,15 @@ class Page:
     """What only this report has at its head."""
 
 
-def long_list(grid: Grid, noun: str, table: str, more: str = "", first: int = FIRST) -> list[Part]:
-    """A table whose rows after the `first` are folded away under `more`, and how many are in a table of the run alone;
+def long_list(grid: Grid, noun: str, table: str, more: str) -> list[Part]:
+    """A table whose rows after the FIRST are folded away under `more`, and how many are in a table of the run alone;
     nothing without rows. noun: what the rows are called, in the plural."""
     if not grid.rows:
         return []
-    parts: list[Part] = [replace(grid, rows=grid.rows[:first], marks=grid.marks[:first])]
-    if folded := grid.rows[first:MOST]:
+    parts: list[Part] = [replace(grid, rows=grid.rows[:FIRST], marks=grid.marks[:FIRST])]
+    if folded := grid.rows[FIRST:MOST]:
         summary = f"{say.count(len(folded))} {more}"
-        parts.append(Fold(summary, [replace(grid, rows=folded, marks=grid.marks[first:MOST])]))
+        parts.append(Fold(summary, [replace(grid, rows=folded, marks=grid.marks[FIRST:MOST])]))
     return [*parts, *left_out(grid.rows, noun, table)]
 
 

@@ -90,11 +90,6 @@ OnOpen = Callable[[Sequence[Request], Sequence[Request]], None]
 """Called before a wave is asked: with its requests, and with those of them that are not in the reply store."""
 
 
-def no_repair(request: Request, history: History[T]) -> Request | None:
-    """The repair that mends nothing."""
-    return None
-
-
 def ignore_wave(wave: Wave) -> None:
     """The progress report that does nothing."""
 
@@ -108,7 +103,7 @@ def ask(
     backend: Backend,
     replies: Replies,
     check: Callable[[Request, Reply], Checked[T]],
-    repair: Callable[[Request, History[T]], Request | None] = no_repair,
+    repair: Callable[[Request, History[T]], Request | None] = lambda request, history: None,
     on_wave: Callable[[Wave], None] = ignore_wave,
     mender: Backend | None = None,
     on_open: OnOpen = ignore_open,

@@ -101,16 +101,13 @@ class BackendWrapper(Backend):
         return getattr(self._backend, "absent", None)
 
     def answer(self, requests: Sequence[Request]) -> Answers:
-        """Yields as the backend does."""
         answers = self._backend.answer(requests)
         return ReplyStream(self.through(requests, answers), lambda: length_hint(answers))
 
     def through(self, requests: Sequence[Request], answers: Answers) -> Arriving:
-        """What becomes of the backend's answers."""
         yield from answers
 
     def kept_open(self) -> AbstractContextManager[Any]:
-        """See the function of this name."""
         return kept_open(self._backend)
 
 

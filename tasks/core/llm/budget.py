@@ -92,17 +92,14 @@ class SharedCap(Cap):
         self._ledger, self._step = ledger, step
 
     def holds(self, amount: int) -> bool:
-        """Whether so much more could be spent; draws what is lacking."""
         lacking = self.spent + self.reserved + amount - self.limit
         return lacking <= 0 or self._drew(max(lacking, self._step)) or self._drew(lacking)
 
     def give_back(self) -> None:
-        """What was drawn and is neither spent nor kept."""
         with self._lock:
             self._drew(self.spent + self.reserved - self.limit)
 
     def drawn(self) -> tuple[int, int]:
-        """What all together have spent, or drawn to spend it."""
         return self._ledger.drawn(self.name)
 
     def _drew(self, amount: int) -> bool:
@@ -284,7 +281,6 @@ def dearest(counts: TokenCounts, price: Price) -> int:
 
 
 def in_billionths(usd: float) -> int:
-    """Billionths of a US dollar, rounded up."""
     return math.ceil(usd * _BILLION)
 
 

@@ -24,7 +24,6 @@ class Calls:
     """Counts what is asked and what is answered."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """clock: seconds, as `time.monotonic`."""
         self.clock = clock
         self.begun = self.answered = self.prompt_tokens = self.reply_tokens = 0
         self._wave = 0
@@ -41,7 +40,6 @@ class Calls:
             self._started = self._opened
 
     def replied(self, reply: Reply) -> None:
-        """A call is answered."""
         self._last = self.clock()
         if self.answered == self._wave:
             self._first = self._last
@@ -102,7 +100,6 @@ class Watched(BackendWrapper):
         self._tell = tell
 
     def through(self, requests: Sequence[Request], answers: Answers) -> Arriving:
-        """Yields as the backend does."""
         for index, reply in answers:
             self._tell(requests[index], reply)
             yield index, reply
@@ -114,12 +111,10 @@ class LoggingBackend(Watched):
     def __init__(
         self, backend: Backend, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """say: takes a line."""
         super().__init__(backend, lambda request, reply: self._calls.replied(reply))
         self._say, self._calls, self._said = say, Calls(clock), clock()
 
     def answer(self, requests: Sequence[Request]) -> Answers:
-        """Yields as the backend does."""
         self._calls.opened(len(requests))
         return super().answer(requests)
 
@@ -214,7 +209,6 @@ class _Patient(BackendWrapper):
         self._in_flight, self._patience_s, self._is_last = in_flight, patience_s, is_last
 
     def answer(self, requests: Sequence[Request]) -> Answers:
-        """Yields as the backend does, and then an error for all that is still open."""
         arrived: queue.SimpleQueue[int] = queue.SimpleQueue()
         return ReplyStream(self._arriving(requests, arrived), arrived.qsize)
 

@@ -112,7 +112,6 @@ class MiniLM:
         self._kept: dict[str, np.ndarray] = {}
 
     def knows(self, word: str) -> bool:
-        """Whether a lower-case word is one token; misspelled and rare words are not."""
         return word in self._words
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
@@ -131,7 +130,6 @@ class MiniLM:
         return [read[text] for text in texts]
 
     def ids(self, text: str) -> frozenset[int]:
-        """The ids of all tokens of a text, however long it is."""
         return frozenset(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def _read(self, texts: Sequence[str], taken: Callable[[list[int], np.ndarray], T]) -> list[T]:
@@ -169,7 +167,6 @@ def require_encoder(why: str) -> None:
 
 @cache
 def minilm() -> MiniLM:
-    """The encoder, loaded once."""
     return MiniLM()
 
 

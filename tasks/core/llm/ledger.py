@@ -105,7 +105,6 @@ class CallLedger:
                 connection.execute(text(statement))
 
     def close(self) -> None:
-        """Gives the connections back."""
         self._engine.dispose()
 
     def fill(self, budget: str, tokens: int) -> None:

@@ -78,7 +78,6 @@ def parts(noted: Noted, form: str) -> Iterator[Noted]:
 
 
 def _line(form: str, key: str, one: NotedRequest) -> str:
-    """A request as a provider's batch has it."""
     return compact(FORMS[form].line(key, FORMS[form].body(one.request, one.engine)))
 
 
@@ -97,7 +96,6 @@ def as_lines(cases: Noted, model: str) -> str:
 
 
 def as_markdown(cases: Noted, model: str) -> str:
-    """The requests as Markdown."""
     systems = _systems(cases)
     other = f"If you are another model than {model}, say so above the first heading: `Model: NAME`."
     parts = [f"# {len(cases)} cases for {model}", f"{_TO_DO}\n{_AS_SECTIONS}\n{other}"]
@@ -147,7 +145,6 @@ class Brought:
     source: ReplySource
 
     def reply(self, noted: NotedRequest) -> Reply:
-        """The reply to the request."""
         if isinstance(self.content, Reply):
             reply = self.content
         elif isinstance(self.content, str):

@@ -53,7 +53,6 @@ class PostgresReplies(Replies):
             self._do("claim", lambda cursor: [cursor.execute(statement) for statement in _TABLES])
 
     def close(self) -> None:
-        """Gives the connection back; closing twice is harmless."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()

@@ -115,7 +115,6 @@ def price_of(engine: Engine | None, provider: str | None = None) -> Price | None
 
 
 def price_rows(model: str, price: Price) -> list[dict[str, Any]]:
-    """A price as rows of `Prices`."""
     rows = []
     for in_batch, tiers in ((False, price.live), (True, price.batch)):
         for rates, after in zip(tiers, [*tiers[1:], None], strict=True):

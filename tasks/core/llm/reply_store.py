@@ -236,7 +236,6 @@ class Replies(ABC):
         return StoreLook(rows, unsealed, tuple(problems[:100]))
 
     def __len__(self) -> int:
-        """How many replies it holds."""
         return int(self._rows("SELECT count(*) FROM replies")[0][0])
 
     def __enter__(self) -> Self:
@@ -367,7 +366,6 @@ class ReplyStore(SqliteFile, Replies):
             self._seal = "seal" if self._sealed else "NULL"
 
     def look(self) -> StoreLook:
-        """Look at the file's structure and at every reply; StoreError where it cannot be read at all."""
         with self._named():
             return super().look()
 

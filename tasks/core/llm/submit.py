@@ -233,7 +233,6 @@ def submit(
 
 
 def _sent(mailbox: Mailbox, file: AskedFile, provider: str, batches: Batches, say: Callable[[str], None]) -> AskedFile:
-    """The file with its batch's id."""
     if file.batch is not None:
         return file
     with _failures(provider):

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import f_oneway, t
 
-from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.stats.arrays import Floats, welch
 
 POWERS = (0.3, 0.6, 0.85)
 """Bets of density k p^(k - 1) on ranks p: from on far ones only to on all that lean to one side."""
@@ -195,10 +195,7 @@ def change(old: Sequence[Values], new: Sequence[Values]) -> MeanChange:
         gaps = np.array([np.mean(sides[1][case]) - np.mean(sides[0][case]) for case in both])
         value, error, freedom = float(gaps.mean()), float(gaps.std(ddof=1)) / sqrt(len(gaps)), len(gaps) - 1.0
     elif min(len(a), len(b)) > 1:
-        parts = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
-        value, error = mean_b - mean_a, sqrt(sum(parts))
-        lower = parts[0] ** 2 / (len(a) - 1) + parts[1] ** 2 / (len(b) - 1)
-        freedom = sum(parts) ** 2 / lower if lower else 1.0
+        value, (error, freedom) = mean_b - mean_a, welch(a, b)
     else:
         return MeanChange(mean_a, mean_b, mean_b - mean_a, None, None, len(a), len(b), since)
     half = float(t.ppf(0.975, freedom)) * error

@@ -253,7 +253,6 @@ def _caseloads(design: Design, at_random: bool) -> csr_array:
 
 
 def _sums(codes: Ints, values: Floats, size: int) -> Floats:
-    """Sums of the rows of each code, (size, …)."""
     total = np.zeros((size, *values.shape[1:]))
     np.add.at(total, codes, values)
     return total

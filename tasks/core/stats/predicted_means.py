@@ -66,7 +66,7 @@ class CorrectedMean(NamedTuple):
     """Further labels that would halve the interval; None where all of these cases, labelled, would not."""
 
 
-def corrected_mean(arms: Sequence[Cases], level: float = 0.95) -> CorrectedMean:
+def corrected_mean(arms: Sequence[Cases]) -> CorrectedMean:
     """The mean label over all cases of one arm, or the difference of two, the second less the first.
 
     Two arms are paired as far as they have clusters in common. The intervals hold for cases like these of which labels
@@ -93,7 +93,7 @@ def corrected_mean(arms: Sequence[Cases], level: float = 0.95) -> CorrectedMean:
     )
     unseen = _unseen(arms, [part.label_mean for part in parts], signs, float(of_labels @ of_labels), labelled)
     value = total([part.label_mean for part in parts])
-    low, high = _interval(value, of_labels, labelled, 0, level, unseen)
+    low, high = _interval(value, of_labels, labelled, 0, unseen)
     alone = Mean(value, low, high, labels, labelled)
     weights = _tuned(of_labels, of_scores, labelled)
     used = weights > 0
@@ -103,7 +103,7 @@ def corrected_mean(arms: Sequence[Cases], level: float = 0.95) -> CorrectedMean:
         leverage = np.sum(columns @ np.linalg.pinv(columns.T @ columns) * columns, axis=1)
         influence = (of_labels + of_scores @ weights) / (1.0 - np.minimum(leverage, MOST_LEVERAGE))
         value = total([part.label_mean + weight * part.gap for part, weight in zip(parts, weights, strict=True)])
-        low, high = _interval(value, influence, labelled, int(used.sum()), level, unseen)
+        low, high = _interval(value, influence, labelled, int(used.sum()), unseen)
         both = Mean(value, low, high, labels, labelled)
         if _width(both) >= _width(alone):
             both, influence, weights = alone, of_labels, np.zeros(len(arms))
@@ -111,7 +111,7 @@ def corrected_mean(arms: Sequence[Cases], level: float = 0.95) -> CorrectedMean:
     kept = float(np.sum(by_cluster(sampled).sum(axis=0) ** 2))
     value = total([float(arm.scores.mean()) for arm in arms])
     of_judge = by_cluster([(arm.scores - arm.scores.mean()) / len(arm.scores) for arm in arms]).sum(axis=0)
-    low, high = _interval(value, of_judge, size, 0, level, None)
+    low, high = _interval(value, of_judge, size, 0, None)
     judge = Mean(value, low, high, cases, size)
     # What more labels make smaller, of the variance; a quarter of it halves the interval.
     target = float(influence @ influence) / 4 - max(0.0, float(influence @ influence) - kept)
@@ -197,7 +197,7 @@ def _unseen(
 
 
 def _interval(
-    value: float, influence: Floats, clusters: int, used: int, level: float, unseen: _Unseen | None
+    value: float, influence: Floats, clusters: int, used: int, unseen: _Unseen | None
 ) -> tuple[float, float] | tuple[None, None]:
     """By Student's t with the clusters' degrees of freedom, less one for every λ."""
     if clusters < FEWEST:
@@ -205,7 +205,7 @@ def _interval(
     pulled, middle, variance = unseen or (0.0, 0.0, 0.0)
     freedom = clusters - 1 - used
     variance += float(influence @ influence) * (1 - pulled) ** 2 * clusters / freedom
-    centre, half = value + pulled * (middle - value), sqrt(variance) * float(t.ppf((1 + level) / 2, freedom))
+    centre, half = value + pulled * (middle - value), sqrt(variance) * float(t.ppf(0.975, freedom))
     return min(value, centre - half), max(value, centre + half)
 
 

@@ -143,7 +143,6 @@ class Residuals(NamedTuple):
     variance: Floats
 
     def take(self, rows: Bools) -> Residuals:
-        """Some of the ratings."""
         columns: Iterator[Any] = (column[rows] for column in self)
         return Residuals(*columns)
 

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from rubricflow.tasks.core.stats.arrays import welch
+
 WINDOW = 20
 """Evaluations in each of the two windows; until there are twice as many, half of those there are."""
 FEWEST_EVALUATIONS = 10
@@ -100,13 +102,11 @@ def change(values: Sequence[float]) -> Change:
     """The second half of a series against its first half, by Welch's t; at least two values in each."""
     half = len(values) // 2
     before, now = np.asarray(values[:half], float), np.asarray(values[half:], float)
-    errors = np.array([before.var(ddof=1) / len(before), now.var(ddof=1) / len(now)])
-    error, difference = float(np.sqrt(errors.sum())), float(now.mean() - before.mean())
+    (error, freedom), difference = welch(before, now), float(now.mean() - before.mean())
     means = float(before.mean()), float(now.mean())
     if error <= np.finfo(float).eps * max(abs(means[0]), abs(means[1])):
         p_rise = 0.5 if abs(difference) <= error else float(difference < 0)
         return Change(*means, difference, difference, p_rise, 1 - p_rise)
-    freedom = float(errors.sum() ** 2 / (errors**2 / [len(before) - 1, len(now) - 1]).sum())
     margin = float(stdtrit(freedom, 0.975)) * error
     p_rise, p_fall = (float(stdtr(freedom, sign * difference / error)) for sign in (-1, 1))
     return Change(*means, difference - margin, difference + margin, p_rise, p_fall)

@@ -137,7 +137,6 @@ def _copy(element: etree._Element, to: etree._Element, notes: etree._Element, ra
 
 
 def _append(to: etree._Element, text: str | None) -> None:
-    """Adds text at the end of an element."""
     if not text:
         return
     if len(to):

@@ -200,7 +200,6 @@ class Faults:
         self._cells: set[tuple[object, int | None, str | None, str]] = set()
 
     def add(self, error: InputError) -> None:
-        """Gather an error."""
         cell = (error.file, error.row, error.field, "" if error.row is not None and error.field else error.rule)
         if cell in self._cells:
             return

@@ -45,7 +45,6 @@ class SqliteFile:
     _format: ClassVar[Format]
 
     def __init__(self, path: str | Path, read_only: bool = False) -> None:
-        """Opens the file, or makes it unless `read_only`."""
         self._path = str(path)
         self._lock = threading.Lock()
         with self._named():

@@ -71,7 +71,6 @@ class Folded:
 
     @cached_property
     def letters(self) -> Letters:
-        """The letters of the folded text."""
         return letters(self.text)
 
     @property

@@ -29,6 +29,8 @@ from rubricflow.tasks.core.contracts.errors import InputError
 _BACKLOG = 1024
 """Connections that wait in the system to be taken."""
 _LOG = logging.getLogger(__name__)
+_BURST = 5.0
+"""Messages of such a logger that are let through at once."""
 _SPARED = ("asyncio", "uvicorn.error", __name__)
 """Loggers that strangers can make speak, whatever is served."""
 
@@ -64,12 +66,10 @@ class Server(uvicorn.Server):
         self._taking: asyncio.Task[None] | None = None
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serves until it is stopped; what was taken in by then is answered."""
         with suppress(KeyboardInterrupt):  # which is how it is stopped
             super().run(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts the application, and takes connections."""
         for logger in self._spared:
             logger.addFilter(self._sparing)
         await super().startup(sockets=[])
@@ -77,11 +77,9 @@ class Server(uvicorn.Server):
         self._taking = asyncio.create_task(self._take())
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether to stop."""
         return self._taking is None or self._taking.done() or await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Takes no more connections, ends what is being answered and stops the application."""
         if self._taking:
             self._taking.cancel()
             with suppress(asyncio.CancelledError):
@@ -108,14 +106,13 @@ class Server(uvicorn.Server):
 class LogRateLimiter(logging.Filter):
     """Lets a few messages through at once and then one a second; the next one says how many were left out."""
 
-    def __init__(self, burst: int = 5) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._burst, self._allowed, self._last, self._dropped = burst, float(burst), time.monotonic(), 0
+        self._allowed, self._last, self._dropped = _BURST, time.monotonic(), 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the message is logged."""
         present = time.monotonic()
-        self._allowed, self._last = min(self._burst, self._allowed + present - self._last), present
+        self._allowed, self._last = min(_BURST, self._allowed + present - self._last), present
         if self._allowed < 1:
             self._dropped += 1
             return False
@@ -169,7 +166,6 @@ class Connection(H11Protocol):
 
     @property
     def address(self) -> str | None:
-        """Where the client is."""
         return self.client[0] if self.client else None
 
     @property

@@ -209,11 +209,9 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether another call can go over it."""
         return self._transport is not None and not self._transport.is_closing()
 
     async def post(self, content: bytes, key: str) -> HttpAnswer:
-        """See `Connections.post`."""
         if self._transport is None:
             raise httpx.WriteError("the connection is closed")
         own = (b"Idempotency-Key", key.encode()), (b"Content-Length", str(len(content)).encode())
@@ -259,11 +257,9 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop."""
         if not self._is_asked:  # sent without being asked, such as that the server waited long enough
             self.close()
         else:

@@ -47,7 +47,6 @@ def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf) ->
 
 
 def model_of(choice: Choice, base: Path) -> str:
-    """Its identity, the same by every way."""
     return identity(engine_of(choice))
 
 
@@ -106,7 +105,6 @@ class _Anthropic:
         self._library = anthropic
 
     async def post(self, url: str, content: bytes, key: str) -> HttpAnswer:
-        """The answer to a body of messages; errors are those of httpx."""
         library, body = self._library, json.loads(content)
         try:
             raw = await self._client.messages.with_raw_response.create(
@@ -124,7 +122,6 @@ class _Anthropic:
         return HttpAnswer(answer.status_code, answer.headers, answer.content)
 
     async def close(self) -> None:
-        """Closes its connections."""
         await self._client.close()
 
 
@@ -140,7 +137,6 @@ class _Gemini:
         self._model, self._library = engine.model, genai
 
     async def post(self, url: str, content: bytes, key: str) -> HttpAnswer:
-        """The answer to a body of generateContent; errors are those of httpx."""
         body = json.loads(content)
         rest = {name: value for name, value in body.items() if name != "contents"}
         config: Any = {"should_return_http_response": True, "http_options": {"extra_body": rest}}
@@ -160,7 +156,6 @@ class _Gemini:
         return HttpAnswer(200, headers, (answer.body or "").encode())
 
     async def close(self) -> None:
-        """Closes its connections."""
         await self._client.aio.aclose()
 
 

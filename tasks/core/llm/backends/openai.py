@@ -124,7 +124,6 @@ def check_urls(engine: Engine) -> None:
 
 
 def model_of(choice: Choice, base: Path) -> str:
-    """Its identity."""
     return identity(engine_of(choice))
 
 
@@ -197,7 +196,6 @@ class OpenAI(Backend):
                     item = out.get()
 
     def kept_open(self) -> AbstractContextManager[Any]:
-        """For as long as it lasts connections are kept between calls."""
         return self._shared.running()
 
     async def _ask_all(self, wave: _Wave) -> None:

@@ -84,7 +84,6 @@ class Level:
             raise
 
     def release(self) -> None:
-        """A call is over."""
         self._used -= 1
         self._fill()
 

@@ -64,7 +64,6 @@ class _OneByOne(Backend):
     name = "replay"
 
     def answer(self, requests: Sequence[Request]) -> Answers:
-        """Yields in order."""
         for index, request in enumerate(requests):
             yield index, self.reply_to(request)
 
@@ -81,7 +80,6 @@ class Replay(_OneByOne):
         self.model, self._store = model, store
 
     def reply_to(self, request: Request) -> Reply:
-        """See the class."""
         key = digest(request, self.model)
         missing = f"{_MISSING}the reply store holds no reply of '{self.model}' to request {key[:12]}…"
         return self._store.get_many([key]).get(key) or Reply(error=missing)
@@ -99,13 +97,11 @@ class Recorded(_OneByOne):
         self._recording, self._speaker = recording, speaker
 
     def answer(self, requests: Sequence[Request]) -> Answers:
-        """Yields in order."""
         if missing := [request for request in requests if digest(request, self.model) not in self._recording]:
             raise self._recording.refuse(missing, len(requests), self._speaker)
         yield from super().answer(requests)
 
     def reply_to(self, request: Request) -> Reply:
-        """See the class."""
         return self._recording.reply(digest(request, self.model))
 
 
@@ -131,7 +127,6 @@ class ForeignReplay(_OneByOne):
         self._table, self._read, self._repeated = table, read, repeated
 
     def reply_to(self, request: Request) -> Reply:
-        """See the class."""
         if self._repeated is None:
             raw = self._table.get(request.subject)
         else:
@@ -154,7 +149,6 @@ class AskedByWorkers(_OneByOne):
         self._errors, self._place = errors, place
 
     def reply_to(self, request: Request) -> Reply:
-        """See the class."""
         if error := self._errors.get(digest(request, self.model)):
             return Reply(error=error)
         rule = f"the replies in {self._place} are not all there"

@@ -66,7 +66,6 @@ def _shared(engine: str, folder: Path | None) -> Vllm:
 
 
 def model_of(choice: Choice, base: Path) -> str:
-    """Its identity."""
     engine = engine_of(choice)
     return identity(engine, _folder(engine, base))
 

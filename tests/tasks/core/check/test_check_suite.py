@@ -94,13 +94,13 @@ def test_of_a_long_or_nested_column_only_a_mark_goes_in(monkeypatch: pytest.Monk
     assert frame.iloc[0].to_dict() == dict.fromkeys(frame, 1) | {"text": "l", "split": "test", "made_from": "html"}
 
 
-@pytest.mark.parametrize("row", TABLES, ids=lambda row: row.table)
-def test_every_table_has_a_suite_of_all_its_rules(row: Any) -> None:
-    made: Any = suite.suite(row)
-    assert made.name == row.table
-    assert sorted((made.meta["rule"], made.column, made.severity.value) for made in made.expectations) == sorted(
-        (rule.rule, rule.columns[0], rule.severity) for rule in rules(row)
-    )
+def test_every_table_has_a_suite_of_all_its_rules() -> None:
+    for row in TABLES:
+        made: Any = suite.suite(row)
+        assert made.name == row.table
+        assert sorted((made.meta["rule"], made.column, made.severity.value) for made in made.expectations) == sorted(
+            (rule.rule, rule.columns[0], rule.severity) for rule in rules(row)
+        )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from rubricflow.tasks.core.display.table import Bar, LevelShares, Panel
 UNIT = Axis(0.0, 1.0, (0.0, 0.5, 1.0), 2, 98)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=6), st.integers(2, 8))
 def test_an_axis_holds_its_values_between_round_ticks(values: list[float], most: int) -> None:
     on = axis(values, most)

@@ -23,7 +23,7 @@ DECISIONS = st.tuples(st.sampled_from([0, 1]), st.one_of(st.none(), QUOTES), st.
 ANSWERS = st.lists(st.tuples(*[DECISIONS] * len(CRITERIA)), min_size=1, max_size=4)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(ANSWERS)
 def test_counts_are_those_of_plain_python(answers: list[Any]) -> None:
     rows: dict[type[Row], list[dict[str, Any]]] = {Items: [item("q", rubric_id="r")], Judgments: [], Responses: []}

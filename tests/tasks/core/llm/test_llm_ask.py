@@ -173,7 +173,7 @@ def test_a_fault_stops_the_run_and_loses_nothing(store, fault):
     assert [request.subject for request in rest.asked] == ["3", "4"]
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(
     bursts=st.lists(st.integers(1, 4), min_size=1, max_size=6),
     end=st.integers(0, 30),

@@ -132,7 +132,7 @@ def test_a_provider_that_says_what_is_left_refuses_hardly_anything(serve):
     assert 120 <= time.now < 200
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 64), st.integers(1, 64))
 def test_calls_at_once_find_the_level_that_a_server_takes(most, taken):
     level, now = Level(most), 0.0

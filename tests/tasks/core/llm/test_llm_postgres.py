@@ -44,7 +44,7 @@ def reply(text: str) -> Reply:
     return Reply(text=text)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(st.characters(), max_size=30), max_size=5))
 def test_any_text_comes_back_as_it_was(url: str, texts: list[str]) -> None:
     """NUL, half surrogate pairs, tabs and backslashes, that COPY and text columns treat in their own way."""

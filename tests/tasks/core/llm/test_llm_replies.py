@@ -201,7 +201,7 @@ def test_a_row_that_is_no_reply_is_named(tmp_path, line):
         assert len(store.look().problems) == 1
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data())
 def test_flipped_bytes_give_a_store_error_or_the_reply_or_none(data):
     with tempfile.TemporaryDirectory() as folder:

@@ -77,7 +77,7 @@ def objects_in(schema: Any) -> list[dict[str, Any]]:
     return [schema, *(found for part in inside for found in objects_in(part))]
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(VALUES)
 def test_the_one_form_is_the_value_without_a_blank_outside_strings(value: Any) -> None:
     written = compact(value)
@@ -85,7 +85,7 @@ def test_the_one_form_is_the_value_without_a_blank_outside_strings(value: Any) -
     assert not re.search(r"\s", re.sub(r'"(?:[^"\\]|\\.)*"', "", written, flags=re.DOTALL))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(SCHEMAS.flatmap(lambda schema: st.tuples(st.just(schema), values_of(schema))))
 def test_a_plain_schema_admits_all_that_the_schema_does(drawn: tuple[dict[str, Any], Any]) -> None:
     schema, value = drawn
@@ -94,7 +94,7 @@ def test_a_plain_schema_admits_all_that_the_schema_does(drawn: tuple[dict[str, A
     assert jsonschema.Draft202012Validator(plain(schema)).is_valid(value)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(SCHEMAS)
 def test_a_plain_schema_has_no_bounds_and_no_records_that_begin_alike(schema: dict[str, Any]) -> None:
     for part in objects_in(plain(schema)):
@@ -102,7 +102,7 @@ def test_a_plain_schema_has_no_bounds_and_no_records_that_begin_alike(schema: di
         assert sum("properties" in kind for kind in part.get("anyOf", ())) < 2
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(SCHEMAS)
 def test_a_form_is_compact_and_names_every_member(schema: dict[str, Any]) -> None:
     shown = form(schema)

@@ -86,7 +86,7 @@ def chunked(content, size):
     return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n"
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(content=st.binary(max_size=300), size=st.integers(1, 50), form=st.sampled_from(["whole", "chunked", "ended"]))
 def test_an_answer_is_read_whatever_pieces_it_comes_in(content, size, form):
     said = {

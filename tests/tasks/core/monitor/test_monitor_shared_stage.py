@@ -146,7 +146,7 @@ def test_the_last_line_counts_everything() -> None:
     ]
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     left=st.integers(1, 5_000),
     workers=st.integers(1, 16),

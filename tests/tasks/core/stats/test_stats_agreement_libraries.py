@@ -38,13 +38,13 @@ def plain(stat):
 
 
 @given(level_pairs())
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_qwk_equals_sklearn_over_the_full_scale(case):
     assert plain(ag.qwk(*case)) == pytest.approx(sklearn_kappa(*case), abs=1e-12, nan_ok=True)
 
 
 @given(level_pairs(), st.sampled_from([0.5, 0.1, 3.0]))
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_qwk_does_not_depend_on_the_unit(case, step):
     human, machine, low, high = case
     scaled = ag.qwk(human * step, machine * step, low * step, high * step, step)
@@ -52,7 +52,7 @@ def test_qwk_does_not_depend_on_the_unit(case, step):
 
 
 @given(level_pairs())
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_macro_f1_equals_sklearn_over_the_levels_in_use(case):
     human, machine, _, _ = case
     labels = np.union1d(human, machine)
@@ -61,7 +61,7 @@ def test_macro_f1_equals_sklearn_over_the_levels_in_use(case):
 
 
 @given(level_pairs())
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_confusion_equals_sklearn(case):
     human, machine, low, high = case
     theirs = metrics.confusion_matrix(human, machine, labels=np.arange(low, high + 1))

@@ -36,7 +36,7 @@ def test_worked_example(table, published):
 
 
 @given(st.lists(st.lists(st.sampled_from([NAN, 1.0, 1.5, 2.0, 6.0]), min_size=3, max_size=3), min_size=1, max_size=12))
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_equals_the_textbook_sums(rows):
     ours, theirs = krippendorff_ordinal(rows).value, textbook(rows)
     assert (ours is None) == (theirs is None)

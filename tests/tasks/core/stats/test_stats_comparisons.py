@@ -97,7 +97,7 @@ def test_what_is_no_comparison_is_refused(first: list[int], second: list[int], w
         strengths(first, second, won, 2)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8)
 @given(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=len(BOTH), max_size=len(BOTH)))
 def test_to_show_everything_the_other_way_round_turns_the_order_alone(won: list[float]) -> None:
     one = strengths(BOTH[:, 0], BOTH[:, 1], won, 5)

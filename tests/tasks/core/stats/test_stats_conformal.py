@@ -28,7 +28,7 @@ def test_worked_intervals():
 
 
 @given(st.integers(0, 3000), st.integers(1, 999))
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_rank_is_exact(n, thousandths):
     rank = cf.quantile_rank(n, thousandths / 1000)
     # The least rank r with r / (n + 1) >= 1 - alpha.
@@ -50,7 +50,7 @@ def test_quantile_covers_at_the_promised_rate():
 
 
 @given(st.sampled_from(SCALES), st.sampled_from([1, 2, 3, 6]), st.integers(-40, 140), st.integers(0, 60))
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_an_interval_spans_the_scores_on_the_grid_within_reach_and_the_nearest_level(scale, parts, place, reach):
     low, _, step = (Fraction(str(end)) for end in scale)
     grid = [low + at * step / parts for at in range(parts * round((scale[1] - scale[0]) / scale[2]) + 1)]
@@ -66,7 +66,7 @@ def test_an_interval_spans_the_scores_on_the_grid_within_reach_and_the_nearest_l
 
 
 @given(st.sampled_from(SCALES), st.lists(st.integers(0, 4), min_size=1, max_size=7), st.integers(0, 80), st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_rounding_the_ends_costs_no_human_score_on_the_grid(scale, marks, place, data):
     """Means are taken in floats, as they arrive; q is the distance of one of them, the closest that may be held."""
     low, _, step = scale

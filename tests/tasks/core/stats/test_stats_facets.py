@@ -184,7 +184,7 @@ def test_raters_are_linked_by_way_of_others():
     assert linked(coded) == [("a", "b", "c"), ("d", "e"), ("f",)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(RATINGS, st.sampled_from(["g", "h"]), st.randoms(use_true_random=False))
 def test_the_design_is_that_of_plain_sets(ratings, other_group, rng):
     ratings = [row._replace(group=other_group) if row.response > "r06" else row for row in ratings]

@@ -25,7 +25,7 @@ def by_hand(flag, cluster):
     return float(np.clip(moment(flag, cluster) + error, least, 1))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=1, max_size=25))
 def test_it_equals_the_sum_over_all_pairs_and_the_jackknife(rows):
     flag, cluster = np.array([one for one, _ in rows]), np.array([name for _, name in rows])

@@ -96,7 +96,7 @@ CREDITS = st.dictionaries(st.integers(0, 60), VALUES, max_size=60)
 QUALITIES = st.dictionaries(st.integers(0, 60), st.dictionaries(st.sampled_from("abc"), VALUES), max_size=40)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(CREDITS, QUALITIES)
 def test_whatever_comes_is_judged_and_a_mirror_never_rings_with_it(steps, items):
     mirrored = {step: {name: -value for name, value in values.items()} for step, values in items.items()}

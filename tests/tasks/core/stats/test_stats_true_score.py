@@ -81,7 +81,7 @@ def test_all_doubled_closed_form(seed):
 
 
 @given(st.integers(0, 10_000), st.floats(0, 0.7), st.integers(2, 4), st.floats(-50, 50))
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_losses_add_up(seed, missing, k, shift):
     ratings, machine = sample(seed, n=40, k=k, missing=missing)
     found = ts.true_score(ratings, machine + shift)

@@ -58,9 +58,9 @@ def test_every_view_holds_the_rows_of_the_run(finished: Run, tmp_path: Path, mon
     assert (runs, scored) == ([("autumn", "replay", None)], [(finished.run_id,)])
 
 
-@pytest.mark.parametrize("folder", ["it's", "a=b", "[1]", "*", "$x", "é \n", '"q"'], ids=repr)
-def test_the_name_of_the_folder_does_no_harm(tmp_path: Path, folder: str) -> None:
-    for place in (folder, "1"):
+def test_the_name_of_the_folder_does_no_harm(tmp_path: Path) -> None:
+    folder, alike = (f'it\'s a=b $x é \n "q" {ending}' for ending in ("[1]*", "1xx"))
+    for place in (folder, alike):
         run = Warehouse.open(tmp_path / place).run("one")
         run.commit("ingest", "all", {Items: [ITEM | {"item_id": place}]})
         finish(run)

@@ -229,7 +229,7 @@ def test_a_mark_that_was_sealed_anew_by_hand_is_seen_in_the_manifest(run: Run) -
         ask(run, "SELECT 1")
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data(), st.dictionaries(st.text(max_size=5).filter(lambda key: key != "seal"), st.integers() | st.text()))
 def test_a_sealed_file_is_what_was_sealed_or_an_error(data: st.DataObject, record: dict[str, Any]) -> None:
     content = bytearray(sealed(record))

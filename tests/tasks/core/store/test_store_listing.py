@@ -81,7 +81,7 @@ def test_a_shard_in_a_listed_run_is_written_with_one_request_a_file(url: str) ->
         assert requests_sent() == before
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_within_a_listing_own_shards_count_at_once_and_others_after_another_look(
     url: str, machine: Machine, steps: list[tuple[str, str, int]]

@@ -70,7 +70,7 @@ ROW = st.tuples(
 )
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.lists(ROW, max_size=60), st.integers(1, 4), st.sampled_from([1, 40, 1_000, 2**20]))
 def test_it_is_a_plain_sort_however_unequal_the_rows_and_however_small_the_piles(rows, shards, pile):
     with tempfile.TemporaryDirectory() as folder:

@@ -49,7 +49,7 @@ def two_columns(width: int, gutter: float, lines: list[Placed], size: float = 10
     return lines[:half] + shifted(lines[half:], width * 0.6 * size + gutter, 1.2 * size * half)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(24, 80), st.sampled_from([9, 10, 12]))
 def test_sentences_across_the_ends_of_lines_are_whole(width: int, size: float) -> None:
     text = pdf_text(pdf(column(ESSAY, width, size=size), size=size))
@@ -57,7 +57,7 @@ def test_sentences_across_the_ends_of_lines_are_whole(width: int, size: float) -
     assert all_stand(text)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.integers(26, 36), st.floats(11, 40), st.booleans(), st.floats(-5, 5))
 def test_sentences_across_columns_are_whole(width: int, gutter: float, titled: bool, offset: float) -> None:
     lines = two_columns(width, gutter, column(ESSAY, width))
@@ -69,7 +69,7 @@ def test_sentences_across_columns_are_whole(width: int, gutter: float, titled: b
     assert all_stand(text)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.integers(40, 70), st.integers(2, 5), st.sampled_from(["{n}", "Page {n} of 9", "- {n} -", "Anna Muster {n}"]))
 def test_sentences_across_pages_are_whole(width: int, count: int, foot: str) -> None:
     lines, pages = column(ESSAY, width), []
@@ -195,7 +195,7 @@ def reader() -> Iterator[DocumentReader]:
         yield one
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_a_damaged_pdf_is_read_or_refused(reader: DocumentReader, data: st.DataObject) -> None:
     content = bytearray(pdf(column(ESSAY, 60)))

@@ -38,7 +38,7 @@ def read(base: Path, **source: Any) -> list[dict[str, Any]]:
     return [row for part in stream.chunks() for row in part.to_dict("records")]
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(NAMES, min_size=1, max_size=5, unique=True), st.data())
 def test_a_wide_table_melted_is_the_long_one_written_by_hand(questions: list[str], data: st.DataObject) -> None:
     students = data.draw(st.lists(NAMES, min_size=1, max_size=5, unique=True))
@@ -57,7 +57,7 @@ def test_a_wide_table_melted_is_the_long_one_written_by_hand(questions: list[str
     assert [students[place] for place in melted.index] == melted["student"].tolist()
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=2, max_size=6, unique=True), st.randoms())
 def test_made_ids_tell_rows_apart_and_do_not_depend_on_their_order(keys: list[tuple[str, str]], chance: Any) -> None:
     source = Source(file="x.csv", ids={"id": ("student", "question")}, responses=mapping("text"))
@@ -135,7 +135,7 @@ def test_what_cannot_be_made_is_named(tmp_path: Path, source: dict[str, Any], me
         read(tmp_path, **source)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(NAMES, min_size=1, max_size=30), st.integers(1, 29))
 def test_questions_keep_their_numbers_over_chunks_and_when_rows_are_added(words: list[str], cut: int) -> None:
     source = Source(file="x.csv", numbered={"q": ("words",)}, labels={"id": ("q", "{row}")}, responses=mapping("words"))

@@ -48,7 +48,7 @@ def cells(path: Path, **named: str) -> list[tuple[Any, ...]]:
     return [row.cells for row in open_sheet(path, **named).rows()]
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(NAMES, st.data(), st.sampled_from(",;\t"), st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32"]))
 def test_any_sheet_comes_back_with_the_lines_of_its_rows(
     names: list[str], data: st.DataObject, delimiter: str, encoding: str
@@ -73,7 +73,7 @@ def test_any_sheet_comes_back_with_the_lines_of_its_rows(
     assert [tuple(row) for row in read] == wanted
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.binary(max_size=400), st.sampled_from([".csv", ".tsv", ".xlsx"]), st.booleans())
 def test_no_bytes_end_in_a_traceback(content: bytes, ending: str, is_zip: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +88,7 @@ def test_no_bytes_end_in_a_traceback(content: bytes, ending: str, is_zip: bool) 
     assert str(path) in message
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data())
 def test_a_workbook_with_changed_bytes_is_read_or_refused(data: st.DataObject) -> None:
     content = io.BytesIO()
@@ -231,7 +231,7 @@ def test_columns_without_a_name_are_left_out_and_counted(tmp_path: Path) -> None
     assert "columns without a name, which are not read: 1" in sheet.words
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(st.sampled_from(["visible", "hidden", "veryHidden"]), min_size=1, max_size=4))
 def test_the_first_sheet_that_is_shown_is_read_and_hidden_ones_are_named(states: list[str]) -> None:
     made = openpyxl.Workbook()

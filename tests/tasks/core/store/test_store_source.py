@@ -63,7 +63,7 @@ def test_the_index_counts_blank_rows(tmp_path: Path, name: str, content: str) ->
     assert read(made(tmp_path, name, content)).index.tolist() == [0, 2]
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=4))
 def test_any_text_comes_back_from_every_format(texts: list[tuple[str, str]]) -> None:
     import csv

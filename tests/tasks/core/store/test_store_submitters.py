@@ -19,7 +19,7 @@ def of(paths: list[str]) -> dict[str, Handed]:
     return {one.student: one for one in handed_in(paths)[1]}
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(
     st.dictionaries(
         IDS, st.tuples(NAMES, st.lists(FILES, min_size=1, max_size=3, unique=True)), min_size=1, max_size=6
@@ -38,7 +38,7 @@ def test_moodle_names_a_student_before_the_number(students: dict[int, tuple[str,
     assert sorted(path for one in handed for path in one.paths) == sorted(paths)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(
     st.dictionaries(
         IDS,
@@ -61,7 +61,7 @@ def test_canvas_names_a_student_before_two_numbers(students: dict[int, tuple[str
     assert sorted(path for one in handed for path in (*one.paths, *one.earlier)) == sorted(paths)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(
     st.from_regex(r"[A-Za-z0-9 _]{1,15}", fullmatch=True),
     st.dictionaries(USERS, st.lists(FILES, min_size=1, max_size=2, unique=True), min_size=1, max_size=6),
@@ -76,7 +76,7 @@ def test_blackboard_names_a_student_after_the_assignment(assignment: str, studen
     assert all(len(one.receipts) == 1 and len(one.paths) == len(students[one.student]) + 1 for one in handed)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(st.one_of(NAMES, FILES, st.builds("{}/{}".format, NAMES, FILES)), min_size=1, max_size=8, unique=True))
 def test_every_file_is_one_students_and_no_two_names_are_joined(paths: list[str]) -> None:
     _, handed = handed_in(paths)

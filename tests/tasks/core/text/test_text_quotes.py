@@ -43,7 +43,7 @@ def quoted(draw: st.DrawFn) -> tuple[str, str]:
     ) + marks
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(quoted())
 def test_any_words_of_the_text_are_found_whatever_their_case_and_form(pair: tuple[str, str]) -> None:
     text, quote = pair
@@ -53,7 +53,7 @@ def test_any_words_of_the_text_are_found_whatever_their_case_and_form(pair: tupl
     assert letters_only(quote) == letters_only(text[span.start : span.end])
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.text("abé .…'-", max_size=25), st.text("abé .…'-\n", max_size=40))
 def test_what_is_found_is_there_letter_by_letter(quote: str, text: str) -> None:
     match = find_folded(folded(unquoted(quote)), fold(text))
@@ -103,7 +103,7 @@ def stands(quote: str, text: str) -> bool:
     return ground(quote, None, CRITERION, Subject(text, units(text))).status == "verified"
 
 
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(st.sampled_from(CORPUS), st.data())
 def test_a_quote_begins_and_ends_where_words_do(text: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text) - 2))
