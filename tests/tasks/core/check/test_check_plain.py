@@ -37,10 +37,8 @@ def damaged(row: type[Row], luck: random.Random, rows: int) -> pa.Table:
 
 @pytest.mark.parametrize("row", [Responses, Units, Judgments, Gradings, Predictions], ids=lambda row: row.table)
 def test_great_expectations_finds_what_a_few_lines_of_pandas_find(row: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(2):
-        table = damaged(row, random.Random(f"{row.table} {seed}"), rows=30)
-        found = suite.check_values(row, table.to_batches())
-        with monkeypatch.context() as patch:
-            patch.setattr(suite, "_validator", plain_validator)
-            assert found == suite.check_values(row, table.to_batches())
-        assert any(finding.unexpected for finding in found)
+    table = damaged(row, random.Random(row.table), rows=50)
+    found = suite.check_values(row, table.to_batches())
+    monkeypatch.setattr(suite, "_validator", plain_validator)
+    assert found == suite.check_values(row, table.to_batches())
+    assert any(finding.unexpected for finding in found)

@@ -67,7 +67,7 @@ def test_texts_and_authors_are_counted_as_python_counts_them(values: list[tuple[
         assert list(finding.first) == [str(i) for i, gone in enumerate(missing) if gone][:5]
 
 
-@pytest.mark.parametrize(("missing", "outcome"), [(0, "passed"), (1, "passed"), (2, "failed"), (20, "failed")])
+@pytest.mark.parametrize(("missing", "outcome"), [(1, "passed"), (2, "failed")])
 def test_the_share_itself_is_enough_as_great_expectations_has_it(
     monkeypatch: pytest.MonkeyPatch, missing: int, outcome: str
 ) -> None:

@@ -41,7 +41,7 @@ def read(run: Run, stage: str = "ingest") -> list[str]:
     return [str(key) for key in run.read(run.ref(Items, stage))["item_id"].to_pylist()]
 
 
-@pytest.mark.parametrize("shards", [20, 45])
+@pytest.mark.parametrize("shards", [10, 25])
 def test_requests_beside_the_files_do_not_grow_with_shards(url: str, machine: Machine, shards: int) -> None:
     writer = opened(url)
     fill(writer, "ingest", range(shards))
