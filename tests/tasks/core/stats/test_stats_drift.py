@@ -45,8 +45,8 @@ def stream(kind: str, rng: np.random.Generator, days: int = 60) -> tuple[list[Va
 
 @pytest.mark.parametrize("kind", ["levels", "autocorrelated", "canary", "days that differ"])
 def test_streams_that_do_not_change_raise_no_alarm(kind: str) -> None:
-    peaks = [evidence(*stream(kind, np.random.default_rng(seed)), bar=BAR).log_peak for seed in range(40)]
-    assert sum(peak >= log(20) for peak in peaks) <= 7  # at most 2 expected; 1 in 1,000 tests of that has more
+    peaks = [evidence(*stream(kind, np.random.default_rng(seed)), bar=BAR).log_peak for seed in range(20)]
+    assert sum(peak >= log(20) for peak in peaks) <= 5  # at most 1 expected; 1 in 1,000 tests of that has more
     assert sum(peak >= BAR for peak in peaks) == 0
 
 

@@ -151,7 +151,7 @@ def realised(kind, rng, n=200):
 @pytest.mark.parametrize("kind", ["calibrated", "overconfident", "upside down", "useless"])
 def test_a_promise_is_broken_no_more_often_than_it_says(kind):
     rng = np.random.default_rng(5)
-    repetitions, broken, kept = 250, 0, 0
+    repetitions, broken, kept = 120, 0, 0
     for _ in range(repetitions):
         risk, wrong, truth = realised(kind, rng)
         made = promise(risk, wrong, target=0.1, confidence=0.9)
@@ -171,7 +171,7 @@ def of_authors(rng, authors, answers, alike):
 @pytest.mark.parametrize(("authors", "answers", "alike"), [(20, 5, 0.9), (30, 10, 0.5), (40, 4, 1.0)])
 def test_it_holds_where_the_answers_of_an_author_are_alike(authors, answers, alike):
     """Any promise is broken where more than one answer in ten is wrong; taken as independent, too many are made."""
-    rng, repetitions, broken, independent = np.random.default_rng(3), 250, 0, 0
+    rng, repetitions, broken, independent = np.random.default_rng(3), 120, 0, 0
     for _ in range(repetitions):
         wrong, cluster = of_authors(rng, authors, answers, alike)
         risk = np.zeros(len(wrong))
