@@ -149,8 +149,10 @@ def parse(model: type[Model], content: Any, file: Path) -> Model:
         return model.model_validate(content)
     except ValidationError as error:
         root = composed(file)
-        faults = [_fault(model, fault, file, root) for fault in error.errors()[:SHOWN]]
-        raise (faults[0] if error.error_count() == 1 else InputErrors(faults, error.error_count())) from error
+        # A default that follows from other settings is not made where one of those is wrong: that one is said.
+        found = [fault for fault in error.errors() if fault["type"] != "default_factory_not_called"]
+        faults = [_fault(model, fault, file, root) for fault in found[:SHOWN]]
+        raise (faults[0] if len(found) == 1 else InputErrors(faults, len(found))) from error
 
 
 def _fault(model: type[Model], fault: ErrorDetails, file: Path, root: yaml.Node | None) -> InputError:

@@ -56,6 +56,7 @@ def test_the_shipped_studies_parse(path: Path) -> None:
         ({"split": {"by": "rater"}}, "split.by"),
         ({"judge": {"protocol": "none"}}, "judge.protocol"),
         ({"judge": {"signals": ["weather"]}}, "judge.signals.0"),
+        ({"judge": {"backend": "openai", "engine": {"model": "m", "url": "u"}}}, "judge.engine.url"),
         ({"judge": {"protocol": "dhs", "criteria_per_call": 4}}, "judge"),
         ({"judge": {"protocol": "pointwise", "criteria_per_call": 0}}, "judge.criteria_per_call"),
         ({"calibration": {"minimum": 1}}, "calibration.minimum"),
