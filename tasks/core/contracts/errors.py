@@ -69,6 +69,11 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def one_line(error: BaseException, longest: int = 300) -> str:
+    """All that an error says, on one line and cut short."""
+    return " ".join(str(error).split())[:longest] or type(error).__name__
+
+
 def refuse(error: InputError) -> None:
     """What becomes of an error where nobody gathers them: it is raised."""
     raise error

@@ -17,6 +17,7 @@ import regex
 
 from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.llm.tolerant import DEPTH, OPENING, Broken, Cut, Damaged, ObjectReader, RefusedObject
+from rubricflow.tasks.core.text.digest import HALF_PAIR
 
 _NAMES = "(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflect(?:ion)?|analysis|scratchpad|monologue)"
 _REASONING = re.compile(
@@ -34,7 +35,6 @@ _TRIES = 64
 _FENCE = re.compile(r"```[\w-]*\s*\Z")
 _BRACE = re.compile(r"[{}]")
 _MEMBER = re.compile(r"""["']\s*:""")
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
 _ESCAPED_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 _BRACED = re.compile("[{｛﹛︷]")
 _MOST_LAYERS = 6
@@ -294,7 +294,7 @@ def _strict(text: str) -> object:
     """The whole text as a JSON object, or None; Refused for a repeated key or a number that is not finite."""
     if not text.lstrip().startswith("{"):
         return None
-    if ("\\u" in text and _ESCAPED_HALF_PAIR.search(text)) or (not text.isascii() and _HALF_PAIR.search(text)):
+    if ("\\u" in text and _ESCAPED_HALF_PAIR.search(text)) or (not text.isascii() and HALF_PAIR.search(text)):
         return None  # half a pair can be written nowhere; the tolerant reader puts a replacement character
     try:
         value = _DECODER.decode(text)

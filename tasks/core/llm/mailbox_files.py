@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rubricflow.tasks.core.llm.backends.structure import without_half_pairs
 from rubricflow.tasks.core.llm.forms import FORMS, PASSING, answered_by
 from rubricflow.tasks.core.llm.mailbox import Noted, NotedRequest
 from rubricflow.tasks.core.llm.prices import TokenCounts, tokens_of
 from rubricflow.tasks.core.llm.request import Reply, ReplySource, Request
 from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject, compact
 from rubricflow.tasks.core.store.files import file_digest
+from rubricflow.tasks.core.text.digest import without_half_pairs
 
 PLAIN = "plain"
 ID = 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, wraps
@@ -12,11 +11,10 @@ from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.text.digest import text_digest
+from rubricflow.tasks.core.text.digest import HALF_PAIR, text_digest
 
 _FORM = 1
 """Counts changes of what the digest covers; a new number makes every stored reply a stranger."""
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
 _COMPACT_UNICODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
@@ -138,7 +136,7 @@ class Reply:
             record["source"] = asdict(self.source)
         line = _COMPACT_UNICODE.encode(record)
         # Half a surrogate pair cannot be written as UTF-8, only as an escape.
-        return line if line.isascii() or not _LONE_SURROGATE.search(line) else _COMPACT.encode(record)
+        return line if line.isascii() or not HALF_PAIR.search(line) else _COMPACT.encode(record)
 
     @classmethod
     def from_json(cls, line: str) -> Reply:

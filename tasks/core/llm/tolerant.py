@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rubricflow.tasks.core.text.digest import HALF_PAIR
+
 DEPTH = 64
 """Deepest nesting that is read."""
 
@@ -26,7 +28,6 @@ _STUB = re.compile(r"[\w.-]{1,10}\Z")
 _BARE = re.compile(r"[A-Za-z]+(?: [A-Za-z]+){0,3} \d+(?:\.\d+)?(?=\s*[,}\n])")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _LITERALS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _NOT_FINITE = {"nan", "inf", "infinity"}
@@ -183,7 +184,7 @@ class ObjectReader:
         if _CONTROL.search(body):
             self.notes["control_characters"] = None
         text = _ESCAPE.sub(lambda match: self._escape(match[1], quote), body) if "\\" in body else body
-        if _SURROGATE.search(text):
+        if HALF_PAIR.search(text):
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text
 

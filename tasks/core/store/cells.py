@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError, refuse
-from rubricflow.tasks.core.text.digest import text_digest
+from rubricflow.tasks.core.text.digest import text_digest, without_half_pairs
 from rubricflow.tasks.core.text.tokens import decimal_of, number_of
 
 _NO_TEXT: dict[type, str] = {list: "a list", dict: "an object", bytes: "bytes"}
@@ -20,7 +20,6 @@ _MONTH = r"(?:jan|feb|m[aÃ¤]r|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-zÃ
 _DAY = r"\d{4}-\d\d-\d\d.*|\d{1,2}([./-])\d{1,2}\1(?:\d{2,4})?"
 _DATE = re.compile(rf"{_DAY}|\d{{1,2}}\.?[ -]{_MONTH}\.?|{_MONTH}\.?[ -]\d{{1,4}}", re.IGNORECASE)
 """What spreadsheets make of 3.5 or 3-5."""
-_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
 _LONGEST_PART = 40
 """Characters of a part of an id; what is longer is represented by its digest."""
 _DIGITS = 12
@@ -62,8 +61,7 @@ def missing(cell: Any) -> bool:
 def as_text(cell: Any) -> str:
     """A cell as text; 3.0 of a numeric column is the id '3', and half a surrogate pair, which JSON can escape but no
     file can hold, becomes the replacement character."""
-    text = str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
-    return text if text.isascii() else _HALF_A_PAIR.sub("\ufffd", text)
+    return without_half_pairs(str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell))
 
 
 def text_or_none(cell: Any) -> str | None:

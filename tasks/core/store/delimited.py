@@ -67,7 +67,7 @@ def encoding_of(path: Path, named: str | None) -> tuple[str, str]:
     else:
         with path.open("rb") as file:
             marked = _marked(file.read(_HEAD))
-    line = _first_undecodable(path, marked or "utf-8")
+    line = first_undecodable(path, marked or "utf-8")
     if marked is not None and line is not None:
         rule = f"is not {_NAMES.get(marked, marked)}: line {line} holds bytes that stand for no letter"
         raise InputError(rule, file=path, hint=_HINT)
@@ -99,7 +99,7 @@ def _marked(content: bytes) -> str | None:
     return None
 
 
-def _first_undecodable(path: Path, codec: str) -> int | None:
+def first_undecodable(path: Path, codec: str) -> int | None:
     """The line, from 1, that holds the first bytes which the codec does not know; None where it knows all."""
     decoder, line = codecs.getincrementaldecoder(codec)(), 1
     with path.open("rb") as file:
@@ -132,7 +132,7 @@ def _guess(path: Path, broken: int) -> tuple[str, str]:
         rule = f"is UTF-8 but for line {broken}, which holds bytes of another encoding"
         raise InputError(rule, file=path, hint="was something pasted there? Write that line anew")
     codec = _likeliest(sample)
-    if codec is None or _first_undecodable(path, codec) is not None:
+    if codec is None or first_undecodable(path, codec) is not None:
         raise InputError(f"is not UTF-8: line {broken}, and no other encoding is likely", file=path, hint=_HINT)
     words = re.split(r"\W+", sample.decode(codec, errors="replace"))
     example = next((word[:30] for word in words if not word.isascii() and word.isprintable()), None)

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
-from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.errors import UserError, one_line
 
 MEMORY = 2 << 30
 """Bytes that the process may use."""
@@ -123,7 +123,7 @@ def _serve(memory: int, seconds: int, connection: Connection) -> None:
         except MemoryError:
             answer = DocumentText("", "file_too_large", f"reading it needs more than {memory >> 20:,} MB")
         except Exception as error:  # libraries answer a broken document with any exception: all mean the same
-            words = " ".join(str(error).split())[:120]
+            words = one_line(error, 120)
             answer = DocumentText("", "file_damaged", f"{_DAMAGED}: {words}" if words.isprintable() else _DAMAGED)
         signal.alarm(0)
         connection.send_bytes(json.dumps(answer._asdict()).encode("utf-8", "surrogatepass"))

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from openpyxl import load_workbook
 
-from rubricflow.tasks.core.contracts.errors import InputError, refuse
+from rubricflow.tasks.core.contracts.errors import InputError, one_line, refuse
 from rubricflow.tasks.core.contracts.settings.data import Source
 from rubricflow.tasks.core.store.cells import UnreadableCell
 from rubricflow.tasks.core.store.delimited import DELIMITERS, Line, delimited_lines, delimiter_of, encoding_of
@@ -299,8 +299,7 @@ def _readable(path: Path) -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except Exception as error:
-        message = " ".join(str(error).split())[:120] or type(error).__name__
-        rule = f"is a damaged workbook: {message}"
+        rule = f"is a damaged workbook: {one_line(error, 120)}"
         raise InputError(rule, file=path, hint=f"download it again, or {_SAVE_ANEW}") from error
 
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors, refuse
 from rubricflow.tasks.core.contracts.settings.data import Source
 from rubricflow.tasks.core.store.cells import EssayCell, no_number
+from rubricflow.tasks.core.store.delimited import first_undecodable
 from rubricflow.tasks.core.store.essays import COLUMNS, essay_rows, is_essays
 from rubricflow.tasks.core.store.sheets import ENDINGS, OLD, SheetRow, open_sheet
 
@@ -70,7 +71,9 @@ def chunks(
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", file=path) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"is not UTF-8: {error.reason}{_bad_line(path)}", file=path) from error
+        raise InputError(
+            f"is not UTF-8: {error.reason} in line {first_undecodable(path, 'utf-8')}", file=path
+        ) from error
 
 
 def _opened(path: Path, encoding: str | None, sheet: str | None, report: Report, repeats: bool) -> Opened:
@@ -93,18 +96,6 @@ def _frame(header: Sequence[str], rows: Sequence[SheetRow]) -> pd.DataFrame:
     columns = zip(*(row.cells for row in rows), strict=True) if rows else [()] * len(header)
     cells = {name: list(column) for name, column in zip(header, columns, strict=True)}
     return pd.DataFrame(cells, index=pd.Index([row.number - 1 for row in rows], dtype="int64"), dtype=object)
-
-
-def _bad_line(path: Path) -> str:
-    """Where the first line is that is not UTF-8; a decoder that reads in blocks knows only the place in its block."""
-    if path.suffix.lower() != ".parquet":
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    line.decode()
-                except UnicodeDecodeError:
-                    return f" in line {number}"
-    return ""
 
 
 def _jsonl(path: Path) -> Opened:

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rubricflow.tasks.core.text.digest import without_half_pairs
 from rubricflow.tasks.core.text.units import Unit, units
 
 STEPS = ("call", "result")
@@ -37,7 +38,6 @@ _OPENING = 40
 """Characters of a line that are read to tell whether it is like a heading."""
 _NOT_OF_NAME = re.compile(r"[^\w.:/-]")
 _LONGEST_TOOL = 60
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _NO_TEXT = ("image", "audio", "video", "file", "document", "blob", "uri", "data")
 """What the type of a part names that holds no text."""
 _OF_CALL = ("function_call", "custom_tool_call", "tool_use", "tool_call")
@@ -72,7 +72,7 @@ def written(said: Iterable[Turn]) -> str:
         word = "step" if turn.kind in STEPS else "turn"
         lines = (f"\\{line}" if _reads_like_heading(line) else line for line in turn.text.splitlines(keepends=True))
         parts.append(f"[{word} {number}, {turn.kind}{tool}]\n{''.join(lines)}")
-    return _SURROGATE.sub("\ufffd", "\n\n".join(parts))
+    return without_half_pairs("\n\n".join(parts))
 
 
 def _reads_like_heading(line: str) -> bool:

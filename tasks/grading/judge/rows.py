@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Comparisons, Gradings, Judgments
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.text.digest import without_half_pairs
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge.score import Scored
 
@@ -35,7 +35,6 @@ class Decision(NamedTuple):
     action: str = "none"
 
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 GREEDY = Sampling()
 
 
@@ -244,4 +243,4 @@ def _of(rater: Rater) -> dict[str, str | int]:
 
 def _writable(text: str | None) -> str | None:
     """A text as Arrow can hold it: half a surrogate pair, which some replies carry, becomes a replacement character."""
-    return text if text is None or text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
+    return text and without_half_pairs(text)

@@ -18,7 +18,7 @@ from rubricflow.tasks.core.llm.backends.pace import SpentQuota, retry_after, spe
 from rubricflow.tasks.core.llm.backends.structure import messages
 from rubricflow.tasks.core.llm.error_body import ErrorBody, kind_of, lenient, read_error
 from rubricflow.tasks.core.llm.forms import FORMS, Form, room
-from rubricflow.tasks.core.llm.forms.form import count
+from rubricflow.tasks.core.llm.forms.form import count, shown
 from rubricflow.tasks.core.llm.forms.openai import contract
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.core.llm.schema import BLANKS, JsonDict, JsonObject, plain
@@ -26,7 +26,6 @@ from rubricflow.tasks.core.llm.schema import BLANKS, JsonDict, JsonObject, plain
 BUSY, DOWN, BROKEN, ODD, FINAL = "busy", "unreachable", "broken", "refused", "final"
 STARTING, CHANGED, SPENT = "starting", "changed", "quota"
 """Kinds of failure."""
-_SHOWN = 300
 _HEAVY = frozenset({"messages", "response_format"})
 """What is most of a body, and mostly as it was in the one before."""
 _WINDOW = ("max_model_len", "context_length", "max_context_length", "context_window")
@@ -110,8 +109,8 @@ class Completions:
         try:
             reply = (self._form or FORMS["openai"]).read_answer(json.loads(response.content), request)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            shown = self.safe(lenient(response.content))
-            return Failure(BROKEN, f"{url} answers 200 without a reply: {shown}", answered=True)
+            message = f"{url} answers 200 without a reply: {self.safe(lenient(response.content))}"
+            return Failure(BROKEN, message, answered=True)
         if reply.error is not None:
             return replace(reply, error=self.safe(reply.error))
         if self._form is not None:
@@ -172,8 +171,7 @@ class Completions:
 
     def safe(self, text: str) -> str:
         """A text of the server on one line, without the key and cut short."""
-        plain = " ".join((text.replace(self._key, "***") if self._key else text).split())
-        return "".join(c if c.isprintable() else "?" for c in plain)[:_SHOWN]
+        return shown(text.replace(self._key, "***") if self._key else text)
 
 
 @cached_by_identity

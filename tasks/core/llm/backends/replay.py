@@ -7,7 +7,6 @@ per request; its metadata hold the sealed header, which covers the digest of eve
 from __future__ import annotations
 
 import json
-import re
 from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,12 +26,11 @@ from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
 from rubricflow.tasks.core.store.files import digest_of, sealed, unsealed, write_atomically
 from rubricflow.tasks.core.store.part import as_parquet, open_parquet
-from rubricflow.tasks.core.text.digest import text_digest
+from rubricflow.tasks.core.text.digest import text_digest, without_half_pairs
 
 FORMAT = 1
 _HEADER = b"rubricflow.recording"
 _ROWS = pa.schema([(name, pa.string()) for name in ("request_digest", "subject", "instructions", "prompt", "reply")])
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MISSING = "not_recorded: "
 
 
@@ -273,7 +271,7 @@ class Recording:
 
 def fingerprint(text: str | None) -> str | None:
     """Enough of a digest to tell two texts apart; the same for a text and for what a table can hold of it."""
-    return None if text is None else text_digest(_LONE_SURROGATE.sub("\ufffd", text))[:16]
+    return None if text is None else text_digest(without_half_pairs(text))[:16]
 
 
 def write_recording(path: Path, header: Header, lines: Iterable[RecordedCall]) -> Header:

@@ -17,6 +17,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.text.digest import without_half_pairs
 
 _NAMES = (
     "s|bos|eos|pad|unk|mask|sep|cls|sop|eop|eod|eot|eom|eoh|eoa|eosys|think|thinking|thought|reasoning|answer|tool|tools"
@@ -55,7 +56,6 @@ _UNSEEN = re.compile(
     "\U000e0000-\U000e0fff]"
 )
 """What a tokenizer's normaliser may take out, so that the characters around it meet."""
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -296,11 +296,6 @@ def _is_marker(piece: str) -> bool:
 
 
 # How texts spell the control tokens of chat models, and how a spelling is broken so that it stays text.
-
-
-def without_half_pairs(text: str) -> str:
-    """A text without halves of surrogate pairs, which no engine reads: each becomes U+FFFD."""
-    return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def markers(text: str) -> list[int]:

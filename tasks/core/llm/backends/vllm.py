@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of, install
-from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.contracts.errors import BackendError, one_line
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Answers, Backend, KeyOf, Turn
 from rubricflow.tasks.core.llm.backends.structure import ControlTokensError, Structure, as_written
@@ -123,7 +123,7 @@ class Vllm(Backend):
                     outputs = list(llm.llm_engine.step())
                 except Exception as error:
                     kept = "every reply before this is kept"
-                    raise BackendError(f"vllm: the engine broke: {_line(error)}; {kept}") from error
+                    raise BackendError(f"vllm: the engine broke: {one_line(error)}; {kept}") from error
                 for output in outputs:
                     if output.finished and output.request_id in running:
                         index, begun = running.pop(output.request_id)
@@ -148,16 +148,16 @@ class Vllm(Backend):
             plain_turns = self._structure.messages(turns)
             (request_id,) = llm.enqueue_chat(plain_turns, self._sampling(request), use_tqdm=False)
         except ControlTokensError as error:
-            return Reply(error=f"refused: {_line(error)}")
+            return Reply(error=f"refused: {one_line(error)}")
         except VLLMValidationError as error:
             if error.parameter in ("input_tokens", "input_text", "max_tokens"):
-                return Reply(error=f"too_long: {_line(error)}")
-            raise BackendError(f"vllm: '{self._engine.model}' refuses the request: {_line(error)}") from error
+                return Reply(error=f"too_long: {one_line(error)}")
+            raise BackendError(f"vllm: '{self._engine.model}' refuses the request: {one_line(error)}") from error
         except Exception as error:
             if "chat template" in str(error):
                 hint = "a model for conversations is needed, or a tokenizer_config.json with a chat_template"
                 raise BackendError(f"vllm: '{self._engine.model}' has no chat template: {hint}") from error
-            raise BackendError(f"vllm: '{self._engine.model}' refuses the messages: {_line(error)}") from error
+            raise BackendError(f"vllm: '{self._engine.model}' refuses the messages: {one_line(error)}") from error
         name = request_id.rpartition("-")[0] or request_id  # the engine appends a random part
         running[name] = (index, time.monotonic())
         return None
@@ -216,12 +216,12 @@ def load(weights: str, local: bool, options: dict[str, Any]) -> Any:
             os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         from vllm import LLM
     except ImportError as error:
-        raise BackendError(f"{_HINT} (it is there, but cannot be imported: {_line(error)})") from error
+        raise BackendError(f"{_HINT} (it is there, but cannot be imported: {one_line(error)})") from error
     try:
         return LLM(weights, **(settings | options))
     except Exception as error:
         hint = "look at the model's name and the engine's options"
-        raise BackendError(f"vllm: the model '{weights}' cannot be loaded: {_line(error)} ({hint})") from error
+        raise BackendError(f"vllm: the model '{weights}' cannot be loaded: {one_line(error)} ({hint})") from error
 
 
 def _tokens(completion: Any) -> list[Token]:
@@ -253,8 +253,3 @@ def weights(folder: Path) -> dict[str, str]:
     if "config.json" not in digests:
         raise BackendError(f"vllm: the folder {folder} holds no model: there is no config.json in it")
     return digests
-
-
-def _line(error: BaseException) -> str:
-    """What an error says, on one line of at most 300 characters."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
