@@ -11,12 +11,12 @@ from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
+from rubricflow.tasks.core.llm.schema import compact
 from rubricflow.tasks.core.text.digest import HALF_PAIR, text_digest
 
 _FORM = 1
 """Counts changes of what the digest covers; a new number makes every stored reply a stranger."""
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
-_COMPACT_UNICODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -134,7 +134,7 @@ class Reply:
         record = {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
         if self.source is not None:
             record["source"] = asdict(self.source)
-        line = _COMPACT_UNICODE.encode(record)
+        line = compact(record)
         # Half a surrogate pair cannot be written as UTF-8, only as an escape.
         return line if line.isascii() or not HALF_PAIR.search(line) else _COMPACT.encode(record)
 

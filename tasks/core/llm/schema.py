@@ -38,9 +38,8 @@ def several(item: JsonObject, fewest: int, most: int) -> JsonDict:
     return {"type": "array", "items": item, "minItems": fewest, "maxItems": most}
 
 
-def compact(value: object) -> str:
-    """A value as JSON in the one form."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""A value as JSON in the one form."""
 
 
 def form(schema: JsonObject, of_refs: Mapping[str, str] | None = None) -> str:

@@ -11,6 +11,7 @@ from math import ceil, log
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import beta, binom, poisson
 
@@ -220,11 +221,7 @@ def likeness(flag: Bools, cluster: ArrayLike) -> float:
 
 def squared_sizes(cluster: ArrayLike) -> Ints:
     """Sum of the squared cluster sizes among the first k rows, for k = 1 .. n, shape (n,). cluster: (n,)."""
-    _, codes = np.unique(np.asarray(cluster), return_inverse=True)
-    order = np.argsort(codes, kind="stable")
-    starts = np.searchsorted(codes[order], codes[order])
-    before = np.empty(len(codes), dtype=np.int64)
-    before[order] = np.arange(len(codes)) - starts
+    before = pd.Series(np.asarray(cluster)).groupby(cluster).cumcount().to_numpy()
     return np.asarray(np.cumsum(2 * before + 1), dtype=np.int64)
 
 

@@ -61,14 +61,13 @@ def git_state() -> dict[str, Any]:
     """Commit and dirty flag of the checkout; empty where the package does not run from one, or git does not."""
     if not (ROOT / ".git").exists():
         return {}
-    answers = []
-    for words in (("rev-parse", "HEAD"), ("status", "--porcelain")):
-        command = ["git", "-C", str(ROOT), *words]
-        try:
-            answers.append(subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip())
-        except (OSError, subprocess.TimeoutExpired):
-            answers.append("")
-    commit, changes = answers
+    try:
+        commit, changes = (
+            subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, timeout=10).stdout.strip()
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain"))
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
     return {"commit": commit, "dirty": bool(changes)} if commit else {}
 
 

@@ -92,11 +92,11 @@ def test_every_kind_of_quote_gets_its_verdict(name: str) -> None:
     kind, must_hold = (HONEST | FORGED)[name], name in HONEST
     rng = random.Random(name)
     languages = (ENGLISH, PORTUGUESE)
-    pairs = [kind(rng, " ".join(rng.sample(of, rng.randint(1, len(of))))) for of in languages for _ in range(150)]
+    pairs = [kind(rng, " ".join(rng.sample(of, rng.randint(1, len(of))))) for of in languages for _ in range(70)]
     wrong = [pair for pair in pairs if pair and stands(pair[1], pair[0]) is not must_hold]
-    assert sum(pair is not None for pair in pairs) >= 10
+    assert sum(pair is not None for pair in pairs) >= 5
     # What is split or joined at random may be a word, which a slip never makes: pas s, salt water.
-    assert len(wrong) <= (6 if name in ("split_word", "split_in_text", "joined_words") else 0), wrong[:3]
+    assert len(wrong) <= (4 if name in ("split_word", "split_in_text", "joined_words") else 0), wrong[:3]
 
 
 def stands(quote: str, text: str) -> bool:
