@@ -68,11 +68,8 @@ def strengths(first: ArrayLike, second: ArrayLike, won: ArrayLike, count: int) -
     inner = information[by_set][:, by_set].tocsr()
     ends = np.cumsum(np.bincount(connected))
     for start, end in zip([0, *ends[:-1]], ends, strict=True):
-        members, size = by_set[start:end], end - start
-        rows = np.repeat(np.arange(size), np.diff(inner.indptr[start : end + 1]))
-        entries = slice(inner.indptr[start], inner.indptr[end])
-        precision = np.eye(size) * PRIOR_SD**-2
-        precision[rows, inner.indices[entries] - start] += inner.data[entries]
+        members = by_set[start:end]
+        precision = inner[start:end, start:end].toarray() + np.eye(end - start) * PRIOR_SD**-2
         block, joint = np.linalg.inv(precision), of_order[members]
         left -= joint @ block @ joint
         pulled[members], means = block @ joint, block.mean(axis=1)

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import ceil
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rubricflow.tasks.core.stats.agreement import SLACK, checked_pair, level_count, to_levels
 from rubricflow.tasks.core.stats.arrays import Floats
-
-
-class RiskCoverage(NamedTuple):
-    """R(k) for k = 1 .. n, (n,) each.
-
-    coverage: k over all rows, rising to 1, or to less where rows are unscored; risk: R(k), in the unit of the loss.
-    """
-
-    coverage: Floats
-    risk: Floats
-
 
 TIDY = 1e9
 """Ends are written in units of 1 / TIDY; in floats, 3 steps of 0.1 are off by NOISE of a unit or less."""
@@ -72,36 +60,27 @@ def interval(score: ArrayLike, q: ArrayLike, scale: tuple[float, float, float], 
 # Risk and coverage: what the mean loss would be if only the most confident scores were kept.
 
 
-def risk_coverage(loss: ArrayLike, confidence: ArrayLike, total: int | None = None) -> RiskCoverage:
-    """The risk-coverage curve (El-Yaniv and Wiener 2010).
-
-    total: rows including those without a score, which are never covered, so that the curve ends early; None where
-    every row has one. ValueError for a total below n.
-    """
+def risk_coverage(loss: ArrayLike, confidence: ArrayLike) -> Floats:
+    """The risk-coverage curve: R(k) for k = 1 .. n rows covered, (n,), in the unit of the loss (El-Yaniv and Wiener
+    2010). ValueError without rows."""
     loss, confidence = checked_pair(loss, confidence)
-    n = len(loss)
-    every = n if total is None else total
-    if not n or every < n:
-        raise ValueError(f"needs rows, and a total that counts them: got {n} and {total}")
+    if not len(loss):
+        raise ValueError("needs rows")
     _, tie, size = np.unique(-confidence, return_inverse=True, return_counts=True)
     shared = np.repeat(np.bincount(tie, weights=loss) / size, size)
-    covered = np.arange(1, n + 1)
-    return RiskCoverage(covered / every, np.cumsum(shared) / covered)
+    return np.asarray(np.cumsum(shared) / np.arange(1, len(loss) + 1))
 
 
 def aurc(loss: ArrayLike, confidence: ArrayLike) -> float:
-    """Area under the risk-coverage curve: mean of R(k) over the covered rows, unit as loss (Geifman et al. 2019)."""
-    return float(risk_coverage(loss, confidence).risk.mean())
+    """Area under the risk-coverage curve: mean of R(k), unit as loss (Geifman et al. 2019)."""
+    return float(risk_coverage(loss, confidence).mean())
 
 
-def augrc(loss: ArrayLike, confidence: ArrayLike, total: int | None = None) -> float:
-    """Area under the generalised curve: mean of (k / total) R(k) over the covered rows, unit of the loss (Traub et al.
-    2024).
-
-    (k / total) R(k) is the loss let through per row, kept or not; total as in `risk_coverage`.
-    """
-    curve = risk_coverage(loss, confidence, total)
-    return float(np.mean(curve.coverage * curve.risk))
+def augrc(loss: ArrayLike, confidence: ArrayLike) -> float:
+    """Area under the generalised curve: mean of (k / n) R(k), the loss let through per row, kept or not (Traub et al.
+    2024)."""
+    risk = risk_coverage(loss, confidence)
+    return float(np.mean(np.arange(1, len(risk) + 1) / len(risk) * risk))
 
 
 def oracle_aurc(loss: ArrayLike) -> float:
