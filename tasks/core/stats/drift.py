@@ -37,18 +37,11 @@ class Values(NamedTuple):
 class DriftEvidence(NamedTuple):
     """Against a channel being as it was."""
 
-    log_e: float
-    """Natural logarithm of what bets against that have made of 1, now."""
     log_peak: float
-    """The highest that it was: above log(1 / a) with probability at most a if nothing changed."""
-    peaks: tuple[float, ...]
-    """The highest after each log."""
+    """Natural logarithm of the highest that bets against that ever made of 1: above log(1 / a) with probability at most
+    a if nothing changed."""
     after: int | None
     """Values of the new logs up to the first crossing of `bar`; None without one."""
-    block: int
-    """Values that are merged into one because they hang together in time; 1 where they do not, 0: all of a log."""
-    rows: int
-    """Values of the new logs that were looked at."""
 
 
 def evidence(
@@ -71,7 +64,7 @@ def evidence(
         seen.sort()
     chance = np.random.default_rng(seed)
     capital = np.full(4 * len(POWERS), -np.inf)
-    left, total, highest, peaks, after = 0.0, 0.0, 0.0, list[float](), None
+    left, highest, after = 0.0, 0.0, None
     for look, part in enumerate(new):
         capital = np.logaddexp(capital, left - log(look + 2) - log(len(capital)))
         left += log((look + 1) / (look + 2))
@@ -81,9 +74,8 @@ def evidence(
             if after is None and (totals >= bar).any():
                 crossed = int(np.argmax(totals >= bar)) + 1
                 after = sum(sizes[:look]) + ceil(sizes[look] * crossed / len(path))
-            capital, highest, total = path[-1], max(highest, float(totals.max())), float(totals[-1])
-        peaks.append(highest)
-    return DriftEvidence(total, highest, tuple(peaks), after, block, sum(sizes))
+            capital, highest = path[-1], max(highest, float(totals.max()))
+    return DriftEvidence(highest, after)
 
 
 def _ranks(part: Values, past: dict[Hashable, list[float]], chance: Floats, is_single: bool) -> tuple[Floats, Floats]:

@@ -57,7 +57,7 @@ def test_a_shift_is_found_and_dated() -> None:
     assert found.log_peak > BAR
     assert found.after is not None
     assert 20 * 40 < found.after <= 21 * 40
-    assert found.peaks[19] < BAR < found.peaks[20]
+    assert evidence(old, new[:20], BAR).log_peak < BAR < evidence(old, new[:21], BAR).log_peak
     assert moved.since == 20
     assert moved.low < 1 < moved.high
 
@@ -100,4 +100,4 @@ def test_nothing_to_compare_is_no_evidence() -> None:
     old = [values(np.arange(30))]
     assert evidence(old, [], BAR).log_peak == 0
     assert evidence(old, [values([])], BAR).after is None
-    assert evidence(old, [values([1.0] * 20, ["unseen"] + ["never"] * 19)], BAR).rows == 20
+    assert evidence(old, [values([1.0], ["unseen"])], BAR).log_peak == 0
