@@ -72,11 +72,10 @@ def essay_rows(path: Path) -> Iterator[tuple[str, str | None, EssayCell, str, st
             # A receipt's contents take its place: it is no text of the student's.
             for name in student.receipts:
                 alone = len(student.paths) == 1
-                receipt = receipt_of(parts[name].text, alone)
-                found = receipt.student or student.student, receipt.name or student.name
-                student = student._replace(student=found[0], name=found[1])
-                if receipt.typed:
-                    parts[name] = DocumentText(receipt.typed)
+                own_id, own_name, typed = receipt_of(parts[name].text, alone)
+                student = student._replace(student=own_id or student.student, name=own_name or student.name)
+                if typed:
+                    parts[name] = DocumentText(typed)
                 elif alone:
                     parts[name] = DocumentText("", "file_empty", "nothing was handed in with it")
                 else:
@@ -312,20 +311,12 @@ def _counting(platform: SubmissionPlatform | None, of: Mapping[str, re.Match[str
     return [path for path in of if path in counting]
 
 
-class Receipt(NamedTuple):
-    """What is in Blackboard's receipt of an attempt."""
-
-    student: str | None
-    name: str | None
-    typed: str
-    """What the student typed instead of handing in a file; '' for nothing."""
-
-
-def receipt_of(text: str, alone: bool) -> Receipt:
-    """A receipt read; alone: whether no file was handed in with it. In another language than English what was typed can
-    be told from the platform's words only where it is all there is."""
+def receipt_of(text: str, alone: bool) -> tuple[str | None, str | None, str]:
+    """What is in Blackboard's receipt of an attempt: the student's id and name, and what was typed instead of handing
+    in a file, '' for nothing. alone: whether no file was handed in with it: in another language than English what was
+    typed can be told from the platform's words only where it is all there is."""
     owner = _WHO.match(text)
     typed = _TYPED.search(text) or (_SECTION.search(text) if alone else None)
     words = typed["text"].strip() if typed else ""
-    typed_words = "" if words == _NOTHING_TYPED else words
-    return Receipt(owner["student"] if owner else None, (owner["name"] or None) if owner else None, typed_words)
+    student, name = (owner["student"], owner["name"] or None) if owner else (None, None)
+    return student, name, "" if words == _NOTHING_TYPED else words

@@ -163,7 +163,7 @@ def test_a_receipt_in_another_language_is_read_where_it_is_all_there_is() -> Non
         "Name: Anna Berg (aberg)\nAufgabe: Essay\n\nEinreichungsfeld:\nSeife hat zwei Enden.\n\nKommentare:\nKeine\n"
     )
     assert receipt_of(receipt, alone=True) == ("aberg", "Anna Berg", "Seife hat zwei Enden.")
-    assert receipt_of(receipt, alone=False).typed == ""
+    assert receipt_of(receipt, alone=False)[2] == ""
 
 
 @given(st.lists(st.text(max_size=12), max_size=8))
