@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.check.docs import keep
 from rubricflow.tasks.core.check.finding import KEYS, REFUSED, Finding, broken, key_text, shown
@@ -29,6 +30,7 @@ from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.evaluation import Checks, Quarantine
 from rubricflow.tasks.core.store.catalogue import pattern
 from rubricflow.tasks.core.store.files import aside
+from rubricflow.tasks.core.store.part import FORMAT as PARQUET
 from rubricflow.tasks.core.store.part import open_parquet
 from rubricflow.tasks.core.store.warehouse import Run
 
@@ -130,9 +132,10 @@ def refused(findings: Iterable[Finding], stage: str, files: Sequence[Footer]) ->
     """The rows of a table that break a rule which stops the run, REFUSED at most for each rule; a key that comes again
     is numbered."""
     findings_with_rows = [finding for finding in broken(findings) if finding.places]
-    key = findings_with_rows[0].row.key if findings_with_rows else ()
-    places = set(chain.from_iterable(finding.places for finding in findings_with_rows))
-    rows_by_place = _rows_at(files, places, key)
+    if not findings_with_rows:
+        return []
+    places = sorted(set(chain.from_iterable(finding.places for finding in findings_with_rows)))
+    rows_by_place = _rows_at(files, places, findings_with_rows[0].row.key)
     records: list[dict[str, object]] = []
     for finding in findings_with_rows:
         times: Counter[str] = Counter()
@@ -152,16 +155,13 @@ def refused(findings: Iterable[Finding], stage: str, files: Sequence[Footer]) ->
     return records
 
 
-def _rows_at(files: Sequence[Footer], places: set[int], key: Sequence[str]) -> dict[int, tuple[str, str]]:
-    """Place, counted over all files → the key and the content of the row there."""
+def _rows_at(files: Sequence[Footer], places: Sequence[int], key: Sequence[str]) -> dict[int, tuple[str, str]]:
+    """Place, counted over all files → the key and the content of the row there. places: in order."""
     rows: dict[int, tuple[str, str]] = {}
-    start = 0
-    for batch in batches(files) if places else ():
-        for place in places.intersection(range(start, start + batch.num_rows)):
-            [row] = batch.slice(place - start, 1).to_pylist(maps_as_pydicts="lossy")
-            row_key = shown(" / ".join(str(row.get(name)) for name in key), LONGEST_KEY)
-            rows[place] = row_key, json.dumps(row, ensure_ascii=False, default=str)[:LONGEST_CONTENT]
-        start += batch.num_rows
+    found = ds.dataset([file.path for file in files], format=PARQUET).take(places)
+    for place, row in zip(places, found.to_pylist(maps_as_pydicts="lossy"), strict=True):
+        row_key = shown(" / ".join(str(row.get(name)) for name in key), LONGEST_KEY)
+        rows[place] = row_key, json.dumps(row, ensure_ascii=False, default=str)[:LONGEST_CONTENT]
     return rows
 
 
@@ -207,7 +207,7 @@ def footers(files: Sequence[Path]) -> list[Footer]:
     return read
 
 
-def batches(files: Sequence[Footer], columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+def batches(files: Sequence[Footer], columns: list[str]) -> Iterator[pa.RecordBatch]:
     """The rows of all files, one file after the other.
 
     Arrow's scanner would read on while a batch is checked, and hold a large part of the table.

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.stats.arrays import Ints
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.core.stats.scores import GIVEN, PROBABILITIES, ScoreTables, narrow, target_scores
+from rubricflow.tasks.core.store.catalogue import MEMORY, pattern
 from rubricflow.tasks.core.store.files import aside
 from rubricflow.tasks.core.store.part import open_parquet, reading
 from rubricflow.tasks.core.store.warehouse import Run, counted, give_back
@@ -36,7 +38,12 @@ BATCH = 20_000
 EVALUATED = ("text_only", "low", "high", "risk", "route", PROBABILITIES)
 """What the evaluation looks at of a prediction with its score."""
 _PLACE = pa.field("place in order", pa.int64())
-_COUNTED = ("answers", "marked", "counting", "words")
+_MARKED = rf"""
+    SELECT item_id, count(*) AS answers, count(*) FILTER (marked) AS marked,
+        count(*) FILTER (marked AND split IN {CALIBRATES}) AS counting,
+        sum(len(regexp_extract_all(text, '[^\s\p{{Z}}]+')))::BIGINT AS words
+    FROM (SELECT *, response_id IN (SELECT response_id FROM given) AS marked FROM answers)
+    GROUP BY item_id ORDER BY item_id"""
 
 
 def in_order(
@@ -183,17 +190,10 @@ def _together(run: Run, responses: TableRef) -> Iterator[pc.Expression]:
 
 def read_marked(run: Run, responses: TableRef, people: TableRef, target: str) -> list[MarkedAnswers]:
     """How many answers every item has, marked ones, and marked ones that a promise may rest on, by the ids of items."""
-    given = target_scores(run.read(people, GIVEN), target)["response_id"]
-    parts = [pa.table({"item_id": pa.array([], pa.string())} | dict.fromkeys(_COUNTED, pa.array([], pa.int64())))]
-    for batch in run.batches(responses, ["response_id", "item_id", "split", "text"]):
-        marked = pc.is_in(batch["response_id"], value_set=given)
-        counting = pc.and_(marked, pc.is_in(batch["split"], value_set=pa.array(CALIBRATES)))
-        words = pc.count_substring_regex(batch["text"], r"[^\s\p{Z}]+")
-        columns = (column.cast(pa.int64()) for column in (pa.repeat(1, len(batch)), marked, counting, words))
-        parts.append(_summed(pa.table([batch["item_id"], *columns], ["item_id", *_COUNTED])))
-    return [MarkedAnswers(**row) for row in _summed(pa.concat_tables(parts)).sort_by("item_id").to_pylist()]
-
-
-def _summed(rows: pa.Table) -> pa.Table:
-    sums = rows.group_by("item_id", use_threads=False).aggregate([(name, "sum") for name in _COUNTED])
-    return sums.rename_columns(["item_id", *_COUNTED])
+    owner = run.warehouse.run(Path(responses.path).parts[0])
+    files = list(map(pattern, owner.parts(BY_NAME[responses.table], responses.stage)))
+    given = target_scores(run.read(people, GIVEN), target)
+    with reading(responses.path, owner.mend()), duckdb.connect(config={"memory_limit": MEMORY}) as connection:
+        connection.register("given", given)
+        connection.read_parquet(files, hive_partitioning=False).create_view("answers")
+        return [MarkedAnswers(**row) for row in connection.sql(_MARKED).to_arrow_table().to_pylist()]
