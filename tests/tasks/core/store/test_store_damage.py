@@ -120,7 +120,7 @@ def kept_in_time(harm: Callable[..., None]) -> Callable[..., None]:
 HARMS = [flipped, cut, longer, lost, replaced, swapped, kept_in_time(flipped)]
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_a_harmed_file_is_named_or_read_as_it_was(whole: Whole, data: st.DataObject) -> None:
     run, before = whole.run, whole.seen

@@ -135,12 +135,13 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("ending", "content", "why"), HOSTILE.values(), ids=HOSTILE)
-def test_what_cannot_be_read_says_why(ending: str, content: bytes, why: str) -> None:
+def test_what_cannot_be_read_says_why() -> None:
     with DocumentReader() as reader:
-        found = reader.read(f"essay{ending}", content)
-    assert (found.text, found.reason) == ("", why)
-    assert found.words.isprintable()
+        found = {name: reader.read(f"essay{ending}", content) for name, (ending, content, _) in HOSTILE.items()}
+    assert {name: (one.text, one.reason) for name, one in found.items()} == {
+        name: ("", why) for name, (_, _, why) in HOSTILE.items()
+    }
+    assert all(one.words.isprintable() for one in found.values())
 
 
 def test_a_word_document_with_macros_is_read_without_them() -> None:

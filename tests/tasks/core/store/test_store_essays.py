@@ -196,15 +196,14 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypa
         read(path)
 
 
-@pytest.mark.parametrize("name", ["a\nb", "\x1b[31mred", "=1+1", "<script>", "'; DROP TABLE--", "\u202etxt", "ü" * 80])
-def test_hostile_names_are_ids_of_their_own_that_print(tmp_path: Path, name: str) -> None:
-    (tmp_path / f"{name}.txt").write_text("Soap.")
+def test_hostile_names_are_ids_of_their_own_that_print(tmp_path: Path) -> None:
+    names = ["a\nb", "\x1b[31mred", "=1+1", "<script>", "'; DROP TABLE--", "\u202etxt", "ü" * 80]
+    for name in names:
+        (tmp_path / f"{name}.txt").write_text("Soap.")
     (tmp_path / "other.jpg").write_bytes(b"x")
-    found = [row for row in essay_rows(tmp_path) if row[0] != "other"]
-    assert len(found) == 1
-    student, _, _, files, _ = found[0]
-    assert student.isprintable()
-    assert files.isprintable()
+    found = {row[0]: row for row in essay_rows(tmp_path)}
+    assert len(found) == len(names) + 1
+    assert all(student.isprintable() and files.isprintable() for student, _, _, files, _ in found.values())
 
 
 def test_a_mac_writes_utf_8_and_does_not_say_so(tmp_path: Path) -> None:
