@@ -221,8 +221,8 @@ def likeness(flag: Bools, cluster: ArrayLike) -> float:
 
 def squared_sizes(cluster: ArrayLike) -> Ints:
     """Sum of the squared cluster sizes among the first k rows, for k = 1 .. n, shape (n,). cluster: (n,)."""
-    before = pd.Series(np.asarray(cluster)).groupby(cluster).cumcount().to_numpy()
-    return np.asarray(np.cumsum(2 * before + 1), dtype=np.int64)
+    names = pd.Series(np.asarray(cluster))
+    return np.asarray(np.cumsum(2 * names.groupby(names).cumcount() + 1), dtype=np.int64)
 
 
 def effective(n: Ints, squares: Ints, alike: float | Floats) -> Floats:
