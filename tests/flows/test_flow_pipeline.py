@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+from tiny_study import make_study
 from typer.testing import CliRunner
 
 from rubricflow.flows import cli, pipeline
+from rubricflow.flows.grade import grade
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import load_study
 
@@ -78,6 +80,41 @@ def test_it_stops_for_people_and_goes_on_when_they_have_answered(
         assert (again == waits) == (number == 0)
     assert again == "grade-run"
     assert started == [("train", "concepts.yaml"), ("grade", "concepts.yaml")]
+
+
+def test_what_the_second_study_holds_back_waits_for_people_too(
+    tmp_path: Path, started: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study, second, house = study_in(tmp_path), make_study(tmp_path / "second"), tmp_path / "house"
+    second.write_text(second.read_text() + "marks: calibrate\n")  # what people marked in the data settles nothing
+    told: list[set[str]] = []
+    monkeypatch.setattr(pipeline, "announce_answered", told.append)
+    monkeypatch.setattr(pipeline, "check_chained", lambda *_: None)  # a judge without training; held below
+    monkeypatch.setattr(pipeline, "grade", grade)
+    given = str(study), str(second), str(house), LIMIT
+    pipeline.pipeline(*given)
+    assert "cases of concepts wait" in capsys.readouterr().err
+    answer(study, house)
+    graded = pipeline.pipeline(*given)
+    assert "the scores of 2 of 2 cases of tiny wait for people" in capsys.readouterr().err
+    assert (started, told) == ([("train", "concepts.yaml")], [])
+    answer(second, house)
+    assert pipeline.pipeline(*given) == graded
+    assert told == [{"concepts", "tiny"}]
+
+
+def answer(study: Path, house: Path) -> None:
+    """What waits in a study gets a 1 everywhere, by anna."""
+    sheet, where = study.with_suffix(".csv"), ["--warehouse", str(house), "--limit", str(LIMIT)]
+    assert CliRunner().invoke(cli.app, ["votes", str(study), "--to", str(sheet), *where]).exit_code == 0
+    with sheet.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    with sheet.open("w", newline="", encoding="utf-8-sig") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(row | {"level": "1"} for row in rows)
+    said = CliRunner().invoke(cli.app, ["votes", str(study), "--from", str(sheet), "--as", "anna", *where])
+    assert said.exit_code == 0, said.output
 
 
 def test_a_chain_that_does_not_hold_is_refused_before_anybody_is_asked(tmp_path: Path, started: Started) -> None:
