@@ -16,7 +16,7 @@ ifneq ($(PIP_FIND_LINKS),)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 endif
 
-.PHONY: setup run real record test test-vllm bench grid kills lint clean
+.PHONY: setup run real record test test-vllm bench grid findings kills lint clean
 
 setup: $(VENV)/setup.stamp
 
@@ -56,6 +56,10 @@ bench: $(VENV)/test.stamp
 GRID ?= $(filter-out %/mocha_concepts.yaml,$(wildcard data/studies/*_concepts.yaml data/studies/*_tuned.yaml))
 grid: setup
 	@for study in $(GRID); do echo "== $$study"; $(BIN)/rubricflow train $$study || exit 1; done
+
+# What came of five papers' claims, in a night on two cores: the table of docs/findings.md. PAPERS="rulers gear" takes some.
+findings: $(VENV)/test.stamp
+	$(BIN)/python tests/studies/findings.py $(PAPERS)
 
 # Kills runs at every point that matters and at random moments, resumes them, and compares: some minutes.
 kills: $(VENV)/test.stamp

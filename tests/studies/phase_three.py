@@ -41,7 +41,8 @@ def agreements(traits: Floats, length: Floats, human: Floats, size: int, order: 
     return {name: qwk(human[rest], score, *SCALE).value or 0.0 for name, score in found.items()}
 
 
-def main(splits: int) -> None:
+def of_judges(splits: int) -> pd.DataFrame:
+    """QWK by way, labels and judge, the mean over splits."""
     essays = pd.read_parquet(need("enem_essays", "essays_human_competences.parquet")).set_index("essay_id")
     judged = pd.read_parquet(need("enem_essays", "judge_competence_scores.parquet"))
     rows = []
@@ -57,15 +58,27 @@ def main(splits: int) -> None:
                 found = agreements(traits, length, human, size, order)
                 rows += [(" ".join(judge), size, name, value) for name, value in found.items()]
     table = pd.DataFrame(rows, columns=["judge", "labels", "way", "qwk"])
-    of_judge = table.groupby(["way", "labels", "judge"])["qwk"].mean()
-    print(of_judge.groupby(["way", "labels"]).mean().unstack().round(3).to_string())
-    at = of_judge.xs(SIZES[-1], level="labels").unstack("way")
-    full = at["traits and length, phase III"]
-    for other in ("raw", "traits and length, ridge alone", "total alone, phase III", "total and length, phase III"):
-        gain = full - at[other]
-        drawn = np.random.default_rng(0).choice(gain.to_numpy(), (10_000, len(gain))).mean(axis=1)
-        low, high = np.quantile(drawn, [0.025, 0.975])
-        print(f"less {other}: {gain.mean():.3f} [{low:.3f}, {high:.3f}], better for {(gain > 0).sum()} of {len(gain)}")
+    return table.groupby(["way", "labels", "judge"])["qwk"].mean().reset_index()
+
+
+def gain(of_judge: pd.DataFrame, other: str) -> str:
+    """What phase III with all labels is above another way, with its interval over judges."""
+    at = of_judge[of_judge["labels"] == SIZES[-1]].pivot(index="judge", columns="way", values="qwk")
+    gains = (at["traits and length, phase III"] - at[other]).to_numpy()
+    drawn = np.random.default_rng(0).choice(gains, (10_000, len(gains))).mean(axis=1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return f"{gains.mean():.3f} [{low:.3f}, {high:.3f}], better for {(gains > 0).sum()} of {len(gains)}"
+
+
+OTHERS = ("raw", "traits and length, ridge alone", "total alone, phase III", "total and length, phase III")
+
+
+def main(splits: int) -> None:
+    of_judge = of_judges(splits)
+    print(of_judge.groupby(["way", "labels"])["qwk"].mean().unstack().round(3).to_string())
+    for other in OTHERS:
+        print(f"less {other}: {gain(of_judge, other)}")
+    at = of_judge[of_judge["labels"] == SIZES[-1]].pivot(index="judge", columns="way", values="qwk")
     print(at.round(3).to_string())
 
 
