@@ -4,23 +4,18 @@ their rollouts or in a plain list, which are locked and get a graph by the embed
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
-from itertools import count
-from math import inf
-from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 from rubricflow.flows.batch import JudgedBatch, PosedRollout, agreements, made
 from rubricflow.flows.prepared_items import PreparedItem, StudyGraphs, graphs_by, prepared_items, stated_alone
 from rubricflow.flows.recorder import read_record, record_criteria, record_quality
 from rubricflow.flows.rollouts import RolloutReward
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
-from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
+from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.rubrics import STATED
@@ -48,8 +43,6 @@ PATIENCE_S = 3.0
 _MOST_SAID = 300
 MOST_KEPT = 10_000
 """Items that came with rollouts and are kept ready; the one not asked for longest goes first."""
-_TOGETHER = 100
-"""Criteria of the items that are prepared together: several small rubrics take as long as one."""
 _STEP = 0.01
 """Of the scale that a bundle has to have; no reward depends on it."""
 _LOG = logging.getLogger(__name__)
@@ -104,15 +97,15 @@ class RewardService:
         if self._record:
             record_quality(self._record, step, quality)
 
-    def pose(
-        self, rollouts: Sequence[SentRollout], step: int | None, until: float
-    ) -> list[PosedRollout | InlineRollout | Unfinished]:
-        """The rollouts with their items; InputError names the row of one that has none, or whose rubric cannot be."""
-        posed: list[PosedRollout | InlineRollout | Unfinished] = []
+    def pose(self, rollouts: Sequence[SentRollout], step: int | None) -> list[PosedRollout | RolloutAnswer]:
+        """The rollouts with their items, or why there is no reward where the rubric that came with one fails.
+
+        InputError names the row of one that has no item, or whose rubric cannot be.
+        """
+        posed: list[PosedRollout | RolloutAnswer] = []
         for row, rollout in enumerate(rollouts, 1):
             if rollout.item_id is not None:
-                known = self._reward.item(rollout.item_id, row)
-                posed.append(PosedRollout(known, rollout.completion, step))
+                posed.append(PosedRollout(self._reward.item(rollout.item_id, row), rollout.completion, step))
                 continue
             assert rollout.question is not None  # `SentRollout` asks for both
             assert rollout.rubric is not None
@@ -121,21 +114,24 @@ class RewardService:
                 item_id=key, prompt=rollout.question, context=rollout.context, criteria=rollout.rubric
             )
             try:
-                item = self._inline.asked(listed, until)
-            except (InputError, ContractError) as error:
+                posed.append(PosedRollout(self._inline.item(listed), rollout.completion, step))
+            except InputError as error:
                 raise InputError(str(error), row=row, field="rubric") from error
-            waiting = InlineRollout(item, rollout.completion, step)
-            posed.append(waiting if item.done() else Unfinished(waiting, (item,)))
+            except UserError as error:
+                posed.append(unscored_answer("", "rubric", str(error)[:_MOST_SAID]))
+            except Exception:  # a defect, which shall not cost the others of the batch their rewards
+                _LOG.exception("the graph of a rubric failed")
+                said = "the server failed at its graph; its log says why"
+                posed.append(unscored_answer("", "rubric", said))
         return posed
 
     def judge(
-        self, posed: Sequence[PosedRollout | InlineRollout], until: float, is_last: bool
+        self, posed: Sequence[PosedRollout | RolloutAnswer], until: float, is_last: bool
     ) -> list[RolloutAnswer | Unfinished]:
         """The answers of those that are judged, in order."""
-        known = [rollout.posed() if isinstance(rollout, InlineRollout) else rollout for rollout in posed]
-        ready = [rollout for rollout in known if isinstance(rollout, PosedRollout)]
+        ready = [rollout for rollout in posed if isinstance(rollout, PosedRollout)]
         judged = iter(self._judged(ready, until, is_last) if ready else ())
-        return [next(judged) if isinstance(rollout, PosedRollout) else rollout for rollout in known]
+        return [next(judged) if isinstance(rollout, PosedRollout) else rollout for rollout in posed]
 
     def _judged(
         self, posed: Sequence[PosedRollout], until: float, is_last: bool
@@ -187,26 +183,6 @@ class RewardService:
         return answers
 
 
-class InlineRollout(NamedTuple):
-    """A rollout with a rubric of its own, which is being prepared."""
-
-    item: Future[PreparedItem]
-    text: str
-    step: int | None
-
-    def posed(self) -> PosedRollout | RolloutAnswer:
-        """The rollout with its item; why there is no reward where that is not there."""
-        try:
-            return PosedRollout(self.item.result(timeout=0), self.text, self.step)
-        except (TimeoutError, CancelledError):
-            return unscored_answer("", "deadline", "the graph of its rubric was not built in time")
-        except UserError as error:
-            return unscored_answer("", "rubric", str(error)[:_MOST_SAID])
-        except Exception:  # a defect, which shall not cost the others of the batch their rewards
-            _LOG.exception("the graph of a rubric failed")
-            return unscored_answer("", "rubric", "the server failed at its graph; its log says why")
-
-
 def _decisions(judged: Judged, bundle: Bundle) -> list[DecisionAnswer]:
     criteria = {criterion.id: criterion for criterion in bundle.criteria}
     return [
@@ -236,11 +212,7 @@ class InlineRubrics:
         self._settings = settings
         self._criteria_per_call = criteria_per_call
         self._lock = threading.Lock()
-        self._wanted: queue.PriorityQueue[tuple[int, int, ListedItem]] = queue.PriorityQueue()
-        self._number = count()
-        self._thread: threading.Thread | None = None
-        self._ready: OrderedDict[str, Future[PreparedItem]] = OrderedDict()
-        self._until: dict[str, float] = {}
+        self._ready: OrderedDict[str, PreparedItem] = OrderedDict()
         self.keep: Callable[[Mapping[str, Bundle]], None] = lambda bundles: None
         """Is told of the rubrics that were prepared, before anybody gets them."""
 
@@ -256,75 +228,19 @@ class InlineRubrics:
         graphs = {graph.draft.subject.rubric_id: graph.graph for graph in built}
         return graphs_by(rows, bundles, graphs, dict.fromkeys(graphs, STATED))
 
-    def prepared(self, items: Sequence[ListedItem]) -> dict[str, PreparedItem]:
-        """Item → what its rollouts are judged and rewarded by; errors as of `study_graphs`."""
-        return prepared_items(*self.study_graphs(items), self._settings, self._criteria_per_call)
-
-    def asked(self, item: ListedItem, until: float) -> Future[PreparedItem]:
-        """An item to come; InputError where its rubric cannot be locked.
-
-        A thread prepares them, the smallest rubrics first and few together, so that a wide one does not hold up narrow
-        ones. What nobody waits for any more, by the time of `time.monotonic`, is cancelled.
-        """
-        key = item.item_id
-        if key not in self._ready:
-            self._bundle(item)
+    def item(self, listed: ListedItem) -> PreparedItem:
+        """What its rollouts are judged and rewarded by, made at the first one: a tenth of a second for a hundred
+        criteria. Errors as of `study_graphs` and `prepared_items`."""
         with self._lock:
-            self._until[key] = max(until, self._until.get(key, until))
-            known = self._ready.get(key)
-            if known and not (known.cancelled() or (known.done() and known.exception())):
-                self._ready.move_to_end(key)
-                return known
-            future = self._ready[key] = Future[PreparedItem]()
-            while len(self._ready) > MOST_KEPT:
-                gone, evicted = self._ready.popitem(last=False)
-                self._until.pop(gone, None)
-                if not evicted.done() and evicted.cancel():
-                    evicted.set_running_or_notify_cancel()  # who waits for it is told
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._prepare, name="graphs", daemon=True)
-                self._thread.start()
-            self._wanted.put((len(item.criteria), next(self._number), item))
-        return future
-
-    def _prepare(self) -> None:
-        """Prepares what is wanted."""
-        while True:
-            width, _, item = self._wanted.get()
-            together = {item.item_id: item}
-            while not self._wanted.empty() and width + self._wanted.queue[0][0] <= _TOGETHER:
-                more, _, item = self._wanted.get()
-                together[item.item_id] = item
-                width += more
-            begun: list[tuple[ListedItem, Future[PreparedItem]]] = []
-            with self._lock:
-                for key, item in together.items():
-                    future = self._ready.get(key)
-                    is_late = self._until.pop(key, inf) < monotonic()
-                    if future is None or future.done():
-                        continue
-                    if is_late:
-                        future.cancel()
-                    if future.set_running_or_notify_cancel():
-                        begun.append((item, future))
-            self._make(begun)
-
-    def _make(self, begun: Sequence[tuple[ListedItem, Future[PreparedItem]]]) -> None:
-        try:
-            prepared = self.prepared([item for item, _ in begun]) if begun else {}
-        except Exception as error:
-            if len(begun) == 1:
-                begun[0][1].set_exception(error)
-            else:  # it is of one rubric: the others shall not have it
-                for one in begun:
-                    self._make([one])
-            return
-        for item, future in begun:
-            try:
-                self.keep({item.item_id: prepared[item.item_id].bundle})
-                future.set_result(prepared[item.item_id])
-            except Exception as error:
-                future.set_exception(error)
+            if listed.item_id not in self._ready:
+                graphs = self.study_graphs([listed])
+                made = prepared_items(*graphs, self._settings, self._criteria_per_call)
+                self.keep(graphs.bundles)
+                self._ready |= made
+            self._ready.move_to_end(listed.item_id)
+            if len(self._ready) > MOST_KEPT:
+                self._ready.popitem(last=False)
+            return self._ready[listed.item_id]
 
     def _bundle(self, item: ListedItem) -> Bundle:
         """The item's rubric, locked. What earns needs a verified quote, unless the list says otherwise. What costs

@@ -2,13 +2,8 @@
 
 import gc
 import json
-import random
 import socket
 import sys
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,8 +27,7 @@ from rubricflow.tasks.core.web.guard import TOKEN, TOKEN_FILE, kept_token
 from rubricflow.tasks.core.web.server import Server
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.rewards.serve.answered import summary_of
-from rubricflow.tasks.rewards.serve.sent import ListedItem, RewardRequest, parsed
-from rubricflow.tasks.rewards.serve.waves import Unfinished
+from rubricflow.tasks.rewards.serve.sent import RewardRequest, parsed
 
 BARE = "atoms explain . studies confirm . examples follow . in short ."
 ALL = f"{topics.fact('copper')} atoms explain . in short ."
@@ -82,12 +76,8 @@ def answers(service, *rollouts):
 
 
 def judged(service, sent, step=None):
-    """The answers of rollouts, when all is there that they wait for."""
-    posed = service.pose(sent, step, EVER)
-    for entry in posed:
-        if isinstance(entry, Unfinished):
-            wait(entry.awaited)
-    return service.judge([getattr(entry, "rollout", entry) for entry in posed], EVER, is_last=False)
+    """The answers of rollouts."""
+    return service.judge(service.pose(sent, step), EVER, is_last=False)
 
 
 def about(text):
@@ -346,114 +336,25 @@ def test_the_share_of_quotes_that_are_not_there_is_recorded_and_drawn(tmp_path):
     assert "quotes not in the rollout" in path.read_text()
 
 
-def slow_graphs(monkeypatch, *slow):
-    """Lets graphs of rubrics that have so many criteria wait until the event is set."""
-    go_on, built = threading.Event(), InlineRubrics.prepared
-
-    def prepared(self, items):
-        if any(len(item.criteria) in slow for item in items):
-            assert go_on.wait(20)
-        return built(self, items)
-
-    monkeypatch.setattr(InlineRubrics, "prepared", prepared)
-    return go_on
-
-
-def test_a_rubric_that_is_not_ready_in_time_costs_its_own_reward_alone(tmp_path, monkeypatch):
-    go_on = slow_graphs(monkeypatch, 3)
+def test_a_rubric_is_prepared_once_and_forgotten_where_there_are_many(tmp_path, monkeypatch):
+    monkeypatch.setattr("rubricflow.flows.reward_service.MOST_KEPT", 2)
+    kept = []
     service = of_list(Quoting("It melts"), tmp_path)
-    body = json.dumps({"rollouts": [inline("It melts.", *[PAID] * 3), about(ALL)]}).encode()
-    wide, known = service.pose(parsed(body, RewardRequest).rollouts, None, EVER)
-    assert not wide.awaited[0].done()
-    late, paid = service.judge([wide.rollout, known], EVER, is_last=True)
-    assert late["unscored"]["reason"] == "deadline"
-    assert paid["reward"] is not None
-    go_on.set()
-    wait(wide.awaited)
-    assert service.judge([wide.rollout], EVER, is_last=False)[0]["reward"] == 1.0
-
-
-def test_the_narrow_rubric_is_ready_first_and_what_nobody_waits_for_is_not_built(tmp_path, monkeypatch):
-    go_on = slow_graphs(monkeypatch, 90)
-    order = []
-    service = of_list(Quoting("It melts"), tmp_path)
-    service._inline.keep = lambda bundles: order.extend(len(bundle.criteria) for bundle in bundles.values())
-
-    def asked(count, until=EVER):
-        body = json.dumps({"rollouts": [inline("It melts.", *[{**PAID, "text": f"Says {n}"} for n in range(count)])]})
-        return service.pose(parsed(body.encode(), RewardRequest).rollouts, None, until)[0].awaited[0]
-
-    blocking = asked(90)
-    time.sleep(0.1)
-    waiting = [asked(80), asked(60), asked(2), asked(70, until=0.0)]
-    go_on.set()
-    wait([blocking, *waiting])
-    assert order == [90, 2, 60, 80]
-    assert waiting[-1].cancelled()
-
-
-def test_threads_that_ask_for_the_same_rubrics_at_once_all_get_them(tmp_path, monkeypatch):
-    inline = of_list(Quoting("It melts"), tmp_path)._inline
-    bundle, both = InlineRubrics._bundle, threading.Barrier(4)
-
-    def slow(self, item):
-        if threading.current_thread().name.startswith("asks"):
-            with suppress(threading.BrokenBarrierError):
-                both.wait(0.2)
-        return bundle(self, item)
-
-    monkeypatch.setattr(InlineRubrics, "_bundle", slow)
-    listed = [
-        ListedItem.model_validate({"item_id": f"i{number}", "prompt": "Why?", "criteria": [{**PAID, "weight": number}]})
-        for number in range(1, 9)
-    ]
-    with ThreadPoolExecutor(4, thread_name_prefix="asks") as threads:
-        found = list(threads.map(lambda _: [inline.asked(item, EVER) for item in listed], range(4)))
-    for futures in found:
-        assert [future.result(timeout=20).row["item_id"] for future in futures] == [item.item_id for item in listed]
-
-
-@pytest.mark.parametrize("most_kept", [3, 10_000])
-def test_whoever_has_time_gets_the_rubric_and_nobody_waits_for_nothing(tmp_path, monkeypatch, most_kept):
-    """Askers with and without time meet the thread that gives up what is late and forgets what is much."""
-    monkeypatch.setattr("rubricflow.flows.reward_service.MOST_KEPT", most_kept)
-    monkeypatch.setattr(InlineRubrics, "prepared", lambda self, items: {one.item_id: Named(one) for one in items})
-    inline = of_list(Quoting("It melts"), tmp_path)._inline
-    listed = [
-        ListedItem.model_validate({"item_id": f"i{number}", "prompt": "Why?", "criteria": [PAID] * (1 + number % 3)})
-        for number in range(6)
-    ]
-
-    def ask(thread):
-        draw = random.Random(thread)
-        asked = [(draw.choice(listed), draw.random() < 0.5) for _ in range(200)]
-        return [(item, has_time, inline.asked(item, EVER if has_time else 0.0)) for item, has_time in asked]
-
-    with ThreadPoolExecutor(4) as threads:
-        asked = [one for found in threads.map(ask, range(4)) for one in found]
-    assert not wait([future for *_, future in asked], timeout=20).not_done
-    for item, has_time, future in asked:
-        assert future.cancelled() or future.result().bundle.item == item
-        assert not (future.cancelled() and has_time and most_kept > len(listed))
-
-
-class Named:
-    """Stands in for a prepared item."""
-
-    def __init__(self, item):
-        self.bundle = self
-        self.item = item
+    service._inline.keep = lambda bundles: kept.extend(len(bundle.criteria) for bundle in bundles.values())
+    for count in (1, 2, 1, 3, 1, 2):
+        answers(service, inline("It melts.", *[PAID] * count))
+    assert kept == [1, 2, 3, 2]
 
 
 def test_a_defect_of_one_graph_costs_no_other_its_reward(tmp_path, monkeypatch):
-    built = InlineRubrics.prepared
+    built = InlineRubrics.study_graphs
 
-    def prepared(self, items):
-        if any(len(item.criteria) == 3 for item in items):
+    def fails(self, items):
+        if len(items[0].criteria) == 3:
             raise RuntimeError("secret")
         return built(self, items)
 
-    monkeypatch.setattr(InlineRubrics, "prepared", prepared)
+    monkeypatch.setattr(InlineRubrics, "study_graphs", fails)
     service = of_list(Quoting("It melts"), tmp_path)
     bad, good = answers(service, inline("It melts.", *[PAID] * 3), inline("It melts.", PAID))
     assert bad["unscored"]["reason"] == "rubric"
@@ -461,6 +362,13 @@ def test_a_defect_of_one_graph_costs_no_other_its_reward(tmp_path, monkeypatch):
     assert good["reward"] == 1.0
     monkeypatch.undo()
     assert answers(service, inline("It melts.", *[PAID] * 3))[0]["reward"] == 1.0
+
+
+def test_a_rubric_that_no_reward_can_be_told_by_costs_its_own_reward_alone(tmp_path):
+    beyond = [{**PAID, "weight": 1.7e308}] * 2
+    bad, good = answers(of_list(Quoting("It melts"), tmp_path), inline("It melts.", *beyond), inline("It melts.", PAID))
+    assert "beyond all bounds" in bad["unscored"]["said"]
+    assert good["reward"] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ class RewardEndpoints:
         seconds = sent.deadline_s or self._service.deadline_s
         until = begin + seconds
         self.waves.admit(len(sent.rollouts))
-        posed = await asyncio.to_thread(self._service.pose, sent.rollouts, sent.step, until)
+        posed = await asyncio.to_thread(self._service.pose, sent.rollouts, sent.step)
         try:
             answers = await self.waves.answers(posed, until)
         except InputError:

@@ -38,12 +38,8 @@ class Service(Protocol):
     def deadline_s(self) -> float:
         """Seconds that a request may take unless it says less."""
 
-    def pose(self, rollouts: Sequence[SentRollout], step: int | None, until: float) -> list[Any | Unfinished]:
-        """The rollouts with what they are judged by; InputError names the row of one that cannot be.
-
-        A rubric that has to be made ready first is waited for by `Unfinished`, at most until the time of
-        `time.monotonic`.
-        """
+    def pose(self, rollouts: Sequence[SentRollout], step: int | None) -> Sequence[Any]:
+        """The rollouts with what they are judged by; InputError names the row of one that cannot be."""
 
     def judge(self, posed: Sequence[Any], until: float, is_last: bool) -> Sequence[RolloutAnswer | Unfinished]:
         """Their answers, in order; see `waves.Judge`. UserError where none can be judged: the judge or the disk has to
@@ -153,7 +149,7 @@ class Waves:
         self.judging = 0
         """Joint batches that are being judged."""
 
-    async def answers(self, rollouts: Sequence[Any | Unfinished], until: float) -> list[RolloutAnswer | None]:
+    async def answers(self, rollouts: Sequence[Any], until: float) -> list[RolloutAnswer | None]:
         """The answers to a request's rollouts, in order; None for each whose time is over.
 
         until: its deadline, as `time.monotonic`. TooBusyError where there is no room for it, and what the judge raises.
@@ -163,11 +159,7 @@ class Waves:
         loop = asyncio.get_running_loop()
         self._asked.add(asked)
         self.open += len(rollouts)
-        unfinished = {place: rollout for place, rollout in enumerate(rollouts) if isinstance(rollout, Unfinished)}
-        if begun := [place for place in range(len(rollouts)) if place not in unfinished]:
-            self._queue(asked, begun)
-        for place, rollout in unfinished.items():
-            self._stall(asked, place, rollout)
+        self._queue(asked, range(len(rollouts)))
 
         def fall_due() -> None:
             for place in sorted(asked.stalled):

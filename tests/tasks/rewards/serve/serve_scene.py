@@ -31,7 +31,7 @@ class Scripted:
     def __init__(self, pause=0.0, fault=None):
         self.pause, self.fault, self.batches, self.qualities = pause, fault, [], {}
 
-    def pose(self, rollouts, step, until):
+    def pose(self, rollouts, step):
         for row, rollout in enumerate(rollouts, 1):
             if rollout.item_id == "unknown":
                 raise InputError("there is no item 'unknown'", row=row, field="item_id")

@@ -116,18 +116,6 @@ def test_the_last_time_comes_before_the_deadline_and_says_so():
     assert [is_last for is_last, _ in seen] == [False, True]
 
 
-def test_what_waits_for_something_before_it_is_judged_holds_up_nobody():
-    built = Future()
-
-    async def act(waves):
-        wide = asyncio.create_task(waves.answers([1, Unfinished(2, [built])], late(30)))
-        assert rewards(await waves.answers([3], late(30))) == [3.0]
-        built.set_result(None)
-        assert rewards(await wide) == [1.0, 2.0]
-
-    running(Play(act))
-
-
 def test_an_error_is_that_of_all_requests_of_the_batch_and_of_no_later_one():
     faults = [ValueError("broken")]
 
