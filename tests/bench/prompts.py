@@ -70,7 +70,7 @@ def figures(run: Run) -> dict[str, str]:
     valid = [not broken or kind_of(tuple(broken)) == "semantic" for broken in map(list, first.violations)]
     row = {"n": f"{gradings.response_id.nunique()}", "valid first": share(sum(valid), len(valid))}
     row |= criteria(run, judgments) if len(judgments) else {}
-    people = run.read(run.ref(Gradings, "ingest"), filter_key()).to_pandas()
+    people = run.read(run.ref(Gradings, "ingest"), ["response_id", "rater_id", "score"]).to_pandas()
     key = people[people.rater_id == "key"].set_index("response_id").score
     scored = gradings.dropna(subset=["score"]).set_index("response_id").score
     both = pd.concat([scored, key], axis=1, keys=["judge", "key"]).dropna()
@@ -111,11 +111,6 @@ def share(part: int, whole: int) -> str:
     low = beta.ppf(0.025, part, whole - part + 1) if part else 0.0
     high = beta.ppf(0.975, part + 1, whole - part) if part < whole else 1.0
     return f"{part / whole:.2f} [{low:.2f}, {high:.2f}] n={whole}"
-
-
-def filter_key() -> list[str]:
-    """The columns of people's gradings that are read."""
-    return ["response_id", "rater_id", "score"]
 
 
 def main() -> None:

@@ -20,10 +20,10 @@ import yaml
 
 from rubricflow.flows.graph import graph
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.store.warehouse import Warehouse
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
-EDGE = ["rubric_id", "parent", "child"]
+EDGE, CRITERION = ["rubric_id", "parent", "child"], ["rubric_id", "criterion_id"]
 
 
 def study_file(folder: Path, name: str, settings: dict[str, Any]) -> Path:
@@ -41,24 +41,6 @@ def study_file(folder: Path, name: str, settings: dict[str, Any]) -> Path:
     return path
 
 
-def edges(run: Run) -> pd.DataFrame:
-    """The kept edges of a run: rubric, parent, child, relation."""
-    rows = run.read(run.ref(GraphEdges, "graph")).to_pandas()
-    return rows[rows["kept"]][[*EDGE, "relation"]]
-
-
-def roles(run: Run) -> pd.Series:
-    """Role by rubric and criterion."""
-    rows = run.read(run.ref(GraphNodes, "graph"), ["rubric_id", "criterion_id", "role"]).to_pandas()
-    return rows.set_index(["rubric_id", "criterion_id"])["role"]
-
-
-def calls(run: Run) -> int:
-    """Number of calls that a run's graphs took."""
-    graphs = run.read(run.ref(RubricGraphs, "graph"), ["calls"]).to_pylist()
-    return sum(len(row["calls"]) for row in graphs)
-
-
 def main() -> None:
     """Build both graphs and print what they have in common."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -68,18 +50,23 @@ def main() -> None:
     options = parser.parse_args()
     engine = {"model": options.model, "urls": [options.url], "timeout_s": 3600}
     annotator = {"backend": "openai", "engine": engine} if options.model else {"backend": "stated"}
-    runs = {}
+    kept, roles = [], []
     with tempfile.TemporaryDirectory() as folder:
         for name, settings in {"authored": {"file": str(DEMO / "graphs.yaml")}, "annotated": annotator}.items():
             run_id = graph(str(study_file(Path(folder), name, settings)), str(options.warehouse))
-            runs[name] = Warehouse.open(options.warehouse).run(run_id)
-    by_author, by_annotator = edges(runs["authored"]), edges(runs["annotated"])
+            run = Warehouse.open(options.warehouse).run(run_id)
+            edges = run.read(run.ref(GraphEdges, "graph")).to_pandas()
+            kept.append(edges[edges["kept"]])
+            nodes = run.read(run.ref(GraphNodes, "graph"), [*CRITERION, "role"]).to_pandas()
+            roles.append(nodes.set_index(CRITERION)["role"])
+            graphs = run.read(run.ref(RubricGraphs, "graph"), ["calls"]).to_pylist()
+    by_author, by_annotator = kept
     both = by_author.merge(by_annotator, on=EDGE, suffixes=("", "_annotated"))
     same_kind = int((both["relation"] == both["relation_annotated"]).sum())
-    role = pd.concat([roles(runs["authored"]), roles(runs["annotated"])], axis=1, keys=["author", "annotator"])
+    role = pd.concat(roles, axis=1, keys=["author", "annotator"])
     print(f"edges: {len(by_annotator)}, the author's: {len(by_author)}, in both: {len(both)}, same kind: {same_kind}")
     print(f"roles as the author's: {int((role['author'] == role['annotator']).sum())} of {len(role)}")
-    print(f"calls: {calls(runs['annotated'])}")
+    print(f"calls: {sum(len(row['calls']) for row in graphs)}")
 
 
 if __name__ == "__main__":
