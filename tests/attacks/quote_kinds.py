@@ -250,12 +250,16 @@ def cut_mark(rng: random.Random, text: str) -> Pair:
     return put and (put.text, " ".join(["zyxable", *put.after]))
 
 
-def plain_signs(rng: random.Random, text: str) -> Pair:
-    """Signs that are variants of letters and digits written as these, or the other way round."""
-    pair = rng.choice(VARIANTS)
-    stored, said = pair if rng.random() < 1 / 2 else pair[::-1]
-    put = _put_in(rng, text, stored)
-    return put and (put.text, " ".join([*put.before, said, *put.after]))
+def _exchanged(pairs: tuple[tuple[str, str], ...]) -> Kind:
+    """One of a pair put into the text, and the other into the quote."""
+
+    def kind(rng: random.Random, text: str) -> Pair:
+        pair = rng.choice(pairs)
+        stored, said = pair if rng.random() < 1 / 2 else pair[::-1]
+        put = _put_in(rng, text, stored)
+        return put and (put.text, " ".join([*put.before, said, *put.after]))
+
+    return kind
 
 
 VARIANTS = (
@@ -273,14 +277,7 @@ VARIANTS = (
     ("5 ㎏", "5 kg"),
     ("20 ℃", "20 °C"),
 )
-
-
-def other_sign(rng: random.Random, text: str) -> Pair:
-    """Signs that look alike and say something else: 10² is no 102."""
-    pair = rng.choice(OTHER_SIGNS)
-    stored, said = pair if rng.random() < 1 / 2 else pair[::-1]
-    put = _put_in(rng, text, stored)
-    return put and (put.text, " ".join([*put.before, said, *put.after]))
+"""Signs that are variants of letters and digits, and these."""
 
 
 OTHER_SIGNS = (
@@ -297,14 +294,7 @@ OTHER_SIGNS = (
     ("year", "yéar"),
     ("3 m²", "3 m2"),
 )
-
-
-def other_words(rng: random.Random, text: str) -> Pair:
-    """Other words of the same letters."""
-    pair = rng.choice(OTHER_WORDS)
-    stored, said = pair if rng.random() < 1 / 2 else pair[::-1]
-    put = _put_in(rng, text, stored)
-    return put and (put.text, " ".join([*put.before, said, *put.after]))
+"""Signs that look alike and say something else: 10² is no 102."""
 
 
 OTHER_WORDS = (
@@ -314,22 +304,17 @@ OTHER_WORDS = (
     *(("therapist", "the rapist"), ("together", "to get her"), ("maybe", "may be"), ("into", "in to")),
     *(("invalid", "in valid"), ("insoluble", "in soluble"), ("infamus", "in famus"), ("uncaged", "un caged")),
     *(("shell", "she'll"), ("hell", "he’ll"), ("manslaughter", "man slaughter"), ("disable", "dis able")),
+    *(("notable", "not able"), ("nowhere", "now here")),
     *(("sugarfree", "sugar free"), ("helpless", "help less"), ("overlook", "over look"), ("xy", "x-y")),
 )
-
-
-def slip(rng: random.Random, text: str) -> Pair:
-    """A slip in the text that the quote writes well, or the other way round."""
-    pair = rng.choice(SLIPS)
-    stored, said = pair if rng.random() < 1 / 2 else pair[::-1]
-    quote = _put_in(rng, text, stored)
-    return quote and (quote.text, " ".join([*quote.before, said, *quote.after]))
+"""Other words of the same letters."""
 
 
 SLIPS = (
     *(("dont", "don't"), ("thats", "that’s"), ("theyre", "they're"), ("doesnt", "doesn't"), ("cannot", "can not")),
     *(("alot", "a lot"), ("everytime", "every time"), ("aminoacids", "amino acids"), ("chloro phyll", "chlorophyll")),
 )
+"""Slips, and how they are written well."""
 
 
 def foreign_negation(rng: random.Random, text: str) -> Pair:
@@ -443,13 +428,6 @@ def dropped_word(rng: random.Random, text: str) -> Pair:
     return None if is_there else (text, left)
 
 
-def glued_negation(rng: random.Random, text: str) -> Pair:
-    """not able for notable, and the other way round."""
-    stored, said = rng.choice([("notable", "not able"), ("not able", "notable"), ("now here", "nowhere")])
-    put = _put_in(rng, text, stored)
-    return put and (put.text, " ".join([*put.before, said, *put.after]))
-
-
 def frequent_word(rng: random.Random, text: str) -> Pair:
     """One word that the text says again and again."""
     words = re.findall(r"(?<!\w)[^\W\d_]{5,}(?!\w)", text.lower())
@@ -481,9 +459,7 @@ HONEST = _by_name(
     short_elision,
     rare_word,
     whole_hidden,
-    plain_signs,
-    slip,
-)
+) | {"plain_signs": _exchanged(VARIANTS), "slip": _exchanged(SLIPS)}
 """Must be found."""
 
 FORGED = _by_name(
@@ -498,14 +474,11 @@ FORGED = _by_name(
     reversed_fragments,
     changed_word,
     dropped_word,
-    glued_negation,
     frequent_word,
     cut_hidden,
     cut_mark,
-    other_sign,
-    other_words,
     foreign_negation,
-)
+) | {"other_sign": _exchanged(OTHER_SIGNS), "other_words": _exchanged(OTHER_WORDS)}
 """Must be refused."""
 
 _NEGATED = re.compile(
