@@ -1,6 +1,6 @@
-"""The errors of real judges that `knowledge.Judge` is given: python tests/studies/errors.py --data FOLDER
+"""The errors of real judges that `knowledge.World` is given: python tests/studies/errors.py --data FOLDER
 
-devai: an agent's judge beside people, children apart by whether people fail a parent. summhay: six judges beside people;
+devai: an agent's judge beside people, children apart by whether people fail a parent. summhay: six judges and people;
 false credit of what people call not covered, how alike it is within an insight (moments of a beta-binomial), and what
 length and position do to it (logistic regressions, with standard errors).
 """

@@ -4,7 +4,8 @@ only beside their facts.
 Eight things have three facts each, of four values. A question has one of three forms; its rubric asks for two or three
 facts and three or four reasons, all of equal points, and a reason has one to four parents. Facts and reasons take four
 words each, so that a reason costs no less than a fact; what a policy cannot know beforehand is which value a fact has.
-An answer has room for `Judge.room` words. The exact judge reads word by word; `Judge` errs as real judges were seen to.
+An answer has room for `World.room` words. The exact judge reads word by word; the one that pays errs as real judges
+were seen to.
 """
 
 from __future__ import annotations
@@ -70,12 +71,19 @@ SETTINGS = Reward(retention=Retention(weak_prerequisite=0.6, strong_prerequisite
 """The paper's retention factors."""
 
 
-class Judge(NamedTuple):
-    """How the judge that pays errs. The rates are those of judges in `data/results`, read by `tests/studies/errors.py`:
-    an agent's judge on DevAI (780 verdicts) and gpt-4o on SummHay (933 criteria)."""
+class World(NamedTuple):
+    """Who answers first, how much room there is, and how the judge that pays errs. Its rates are those of judges in
+    `data/results`, read by `tests/studies/errors.py`: an agent's judge on DevAI (780 verdicts) and gpt-4o on SummHay
+    (933 criteria)."""
 
     room: int = 16
     """Words of an answer, at most: four sentences."""
+    knows: float = 0.3
+    """Share of the facts that are known where the policy's language comes from; the others are guessed, of four."""
+    facts: float = 0.5
+    """Share of the facts asked for that are told there."""
+    reasons: float = 0.35
+    """Share of the reasons asked for that are given there."""
     licensed: float = 0.92
     """Share of reasons credited that are there with their facts: DevAI, children whose parents hold, people agree."""
     unlicensed: float = 0.89
@@ -95,9 +103,10 @@ class Judge(NamedTuple):
 
 
 WORLDS = {
-    "as measured": Judge(),
-    "no false credit": Judge(unlicensed=0.0, wrong=0.0, absent=0.0),
-    "room for all": Judge(room=28),
+    "as measured": World(),
+    "no false credit": World(unlicensed=0.0, wrong=0.0, absent=0.0),
+    "knows much": World(knows=0.8, facts=0.7, reasons=0.2),
+    "room for all": World(room=28),
 }
 
 
@@ -125,16 +134,15 @@ def prompt(item: str) -> str:
     return f"{item} ?"
 
 
-def imperfect(item: str, luck: random.Random, room: int, shown: Sequence[str] = ()) -> str:
-    """An answer to learn the language from: a fact of two, right in half of them, and a reason of three. Of what is
-    shown to whoever answers most is said, and rightly."""
+def imperfect(item: str, luck: random.Random, world: World, shown: Sequence[str] = ()) -> str:
+    """An answer to learn the language from. Of what is shown to whoever answers most is said, and rightly."""
     said = []
     for name in FORMS[parts(item)[0]]:
-        if luck.random() < (0.7 if name in shown else 0.35 if name in REASONS else 0.5):
-            is_right = name in shown or name in REASONS or luck.random() < 0.3
+        if luck.random() < (0.7 if name in shown else world.reasons if name in REASONS else world.facts):
+            is_right = name in shown or name in REASONS or luck.random() < world.knows
             said.append(sentence(item, name, None if is_right else luck.choice(VALUES[name])))
     luck.shuffle(said)
-    return " ".join(said[: room // SENTENCE])
+    return " ".join(said[: world.room // SENTENCE])
 
 
 class Read(NamedTuple):
@@ -179,30 +187,30 @@ def best(form: str, room: int) -> float:
     return most / len(parents)
 
 
-def credits(judge: Judge, item: str, text: str) -> dict[str, bool]:
+def credits(world: World, item: str, text: str) -> dict[str, bool]:
     """The verdicts of the judge that pays, the same for the same answer."""
     found = read(item, text)
     doubling = math.log2(max(1, len(text.split())) / 10)
     credited = {}
     for name, is_there in found.there.items():
         if is_there is None:
-            rate = judge.wrong and _passing(judge, item, name)
-            rate = rate and 1 / (1 + (1 / rate - 1) * math.exp(-judge.longer * doubling))
+            rate = world.wrong and _passing(world, item, name)
+            rate = rate and 1 / (1 + (1 / rate - 1) * math.exp(-world.longer * doubling))
         elif not is_there:
-            rate = judge.absent
+            rate = world.absent
         elif name not in REASONS:
-            rate = judge.hit
+            rate = world.hit
         else:
-            rate = judge.licensed if found.earned[name] else judge.unlicensed
+            rate = world.licensed if found.earned[name] else world.unlicensed
         credited[name] = _draw(f"{item}:{name}:{text}") < rate
     return credited
 
 
 @cache
-def _passing(judge: Judge, item: str, name: str) -> float:
+def _passing(world: World, item: str, name: str) -> float:
     """How often a wrong fact passes in answers of ten words, from one criterion to the other."""
-    spread = 1 / judge.alike - 1
-    drawn = float(beta.ppf(_draw(f"{item}:{name}"), judge.wrong * spread, (1 - judge.wrong) * spread))
+    spread = 1 / world.alike - 1
+    drawn = float(beta.ppf(_draw(f"{item}:{name}"), world.wrong * spread, (1 - world.wrong) * spread))
     return min(max(drawn, 1e-6), 1 - 1e-6)
 
 

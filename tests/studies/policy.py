@@ -7,8 +7,9 @@ python tests/studies/policy.py show --out FOLDER [--picture FILE]
 `train` teaches a decoder (the laboratory's, two layers) imperfect answers once a seed, and trains every arm from there
 by TRL's GRPOTrainer with nothing different but what the arm says. All rewards come from `flows.trainers.RubricReward`
 and a judge that errs as real ones do. Every rollout is recorded with its reward; every `EVERY` updates the policy
-answers the held-out questions. Killed, it goes on with the first training that is not whole. `show` has all of it read
-by the exact judge, and prints tables; the alarm of reward hacking is `tasks.rewards.report.evaluation`'s.
+answers the held-out questions. Killed, it goes on with the first training that is not whole; `rubricflow report` makes
+a page of each. `show` has all of it read by the exact judge, and prints tables; the alarm of reward hacking is the
+product's, of `tasks.rewards.report.evaluation`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from transformers import PreTrainedTokenizerFast, PrinterCallback, Qwen3ForCausa
 from trl import GRPOConfig, GRPOTrainer
 
 from rubricflow.flows.batch import PosedRollout
-from rubricflow.flows.recorder import CURVES, TRAINER
+from rubricflow.flows.recorder import CURVES, TRAINER, record_quality
 from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.tables.data import Responses
@@ -131,7 +132,10 @@ def words_of() -> PreTrainedTokenizerFast:
 
 
 def taught(
-    seed: int, tokenizer: PreTrainedTokenizerFast, steps: int = TAUGHT_STEPS, room: int = knowledge.Judge().room
+    seed: int,
+    tokenizer: PreTrainedTokenizerFast,
+    steps: int = TAUGHT_STEPS,
+    world: knowledge.World = knowledge.WORLDS["as measured"],
 ) -> Qwen3ForCausalLM:
     """A decoder of two layers that was taught imperfect answers by next-word prediction: to plain questions, and to
     questions with (a part of) the rubric under them, of which it then says most."""
@@ -145,7 +149,7 @@ def taught(
             criteria = list(knowledge.FORMS[knowledge.parts(item)[0]])
             asked = shown(item, kind, luck.choice(("flat", "gear")), luck.random(), luck)
             seen = [name for name in criteria if f"- {knowledge.sentence(item, name)}" in asked or kind == "merf"]
-            answer = knowledge.imperfect(item, luck, room, seen)
+            answer = knowledge.imperfect(item, luck, world, seen)
             rows.append((tokenizer(asked)["input_ids"], tokenizer(f"{answer} <end>")["input_ids"]))
         longest = max(len(asked) + len(answer) for asked, answer in rows)
         pads = [[tokenizer.pad_token_id] * (longest - len(asked) - len(answer)) for asked, answer in rows]
@@ -225,7 +229,7 @@ def learned(world: str, seed: int, graphs: Mapping[str, Graph]) -> Factors:
     """Factors by exact marks of the criteria of some answers as the policy begins with, `learn: {by: marks}`."""
     luck = random.Random(f"marks {seed}")
     items = [luck.choice(knowledge.TRAINED) for _ in range(MARKED)]
-    texts = [knowledge.imperfect(item, luck, knowledge.WORLDS[world].room) for item in items]
+    texts = [knowledge.imperfect(item, luck, knowledge.WORLDS[world]) for item in items]
     with rewarding("gear", (1.0, 1.0), world, graphs) as reward:
         batch = judged(reward, items, texts).batch
     pairs = zip(items, texts, strict=True)
@@ -355,10 +359,10 @@ def train(out: Path, world: str, name: str, seed: int, steps: int) -> None:
     if done.exists():
         return
     start = monotonic()
-    room, arm, tokenizer = knowledge.WORLDS[world].room, ARMS[name], words_of()
-    weights = out / f"taught_{room}_{seed}"
+    arm, tokenizer, room = ARMS[name], words_of(), knowledge.WORLDS[world].room
+    weights = out / f"taught_{room}_{knowledge.WORLDS[world].knows}_{seed}"
     if not weights.exists():
-        taught(seed, tokenizer, room=room).save_pretrained(weights)
+        taught(seed, tokenizer, world=knowledge.WORLDS[world]).save_pretrained(weights)
     spent = monotonic() - start
     model = Qwen3ForCausalLM.from_pretrained(weights)
     run = Warehouse.open(out / "warehouse").run(f"{title}-{int(time.time())}")
@@ -368,7 +372,10 @@ def train(out: Path, world: str, name: str, seed: int, steps: int) -> None:
         made = trainer(model, tokenizer, paid, arm, seed, steps, room, out / "trl")
         made.add_callback(looks)
         made.train()
-    pd.DataFrame(looks.rows).assign(world=world, arm=name, seed=seed, run=run.run_id).to_parquet(done)
+    held = pd.DataFrame(looks.rows)
+    for step, of_step in held.assign(quality=exact(held)).groupby("step"):
+        record_quality(run, int(str(step)), of_step.groupby("item_id")["quality"].mean().to_dict())
+    held.assign(world=world, arm=name, seed=seed, run=run.run_id).to_parquet(done)
     print(f"{world}, {name}, seed {seed}: taught {spent:.0f} s, all {monotonic() - start:.0f} s", flush=True)
 
 
@@ -421,8 +428,12 @@ def measured(run: Run, held: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = rows.merge(pd.DataFrame(lines), on="response_id")
     of_group = rows.groupby(["step", "item_id"])["text"]
     rows["distinct"] = of_group.transform("nunique") / of_group.transform("count")
-    pairs = zip(held["item_id"], held["text"], strict=True)
-    return rows, held.assign(quality=[knowledge.read(item, text).quality for item, text in pairs])
+    return rows, held.assign(quality=exact(held))
+
+
+def exact(held: pd.DataFrame) -> list[float]:
+    """The quality of answers, by the exact judge."""
+    return [knowledge.read(item, text).quality for item, text in zip(held["item_id"], held["text"], strict=True)]
 
 
 class Training(NamedTuple):

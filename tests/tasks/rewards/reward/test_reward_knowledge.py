@@ -18,7 +18,7 @@ import knowledge as world
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
 from rubricflow.tasks.rewards.reward.compiled import batch, compile_graph
 
-JUDGE = world.WORLDS["as measured"]
+MEASURED = world.WORLDS["as measured"]
 EVERY_FORM = [item for item in world.ITEMS if item.endswith("cobalt")]
 
 
@@ -92,8 +92,8 @@ def test_the_judge_errs_at_the_rates_that_it_is_given():
         said = [world.sentence(item, name) if luck.random() < 0.6 else luck.choice(ways) for name, ways in chosen]
         # ten words, at which no length is added; no answer comes twice, whose verdicts would be the same
         text = " ".join([*said[:2], "so", str(number)] if luck.random() < 0.5 else [said[2], "so " * 5, str(number)])
-        read, credited = world.read(item, text), world.credits(JUDGE, item, text)
-        assert credited == world.credits(JUDGE, item, text)
+        read, credited = world.read(item, text), world.credits(MEASURED, item, text)
+        assert credited == world.credits(MEASURED, item, text)
         for name, there in read.there.items():
             if there is None:
                 passed.setdefault((item, name), []).append(credited[name])
@@ -106,19 +106,19 @@ def test_the_judge_errs_at_the_rates_that_it_is_given():
     for kind in ("hit", "absent", "licensed", "unlicensed"):
         yes, n = seen[kind]
         assert n > 100
-        assert binomtest(yes, n, getattr(JUDGE, kind)).pvalue > 1e-4, kind
+        assert binomtest(yes, n, getattr(MEASURED, kind)).pvalue > 1e-4, kind
     groups = [group for group in passed.values() if len(group) > 5]
     shares = np.array([np.mean(group) for group in groups])
     # 64 criteria whose rates spread by sqrt(alike · p · (1 − p)) about p
-    assert abs(shares.mean() - JUDGE.wrong) < 4 * shares.std() / len(shares) ** 0.5
-    assert shares.std() > 0.5 * (JUDGE.alike * JUDGE.wrong * (1 - JUDGE.wrong)) ** 0.5
+    assert abs(shares.mean() - MEASURED.wrong) < 4 * shares.std() / len(shares) ** 0.5
+    assert shares.std() > 0.5 * (MEASURED.alike * MEASURED.wrong * (1 - MEASURED.wrong)) ** 0.5
 
 
 def test_wrong_facts_pass_oftener_in_longer_answers():
     short, long = (
         np.mean(
             [
-                world.credits(JUDGE, item, f"{world.sentence(item, name, value)} {'so ' * words}")[name]
+                world.credits(MEASURED, item, f"{world.sentence(item, name, value)} {'so ' * words}")[name]
                 for item in world.ITEMS
                 for name in world.FORMS[world.parts(item)[0]]
                 if name in world.VALUES
@@ -137,7 +137,7 @@ def test_where_the_judge_credits_nothing_false_gear_pays_what_flat_pays_but_for_
     for item in EVERY_FORM:
         graph = world.graph(item.split()[0])
         compiled = compile_graph(item, world.bundle(item), graph, world.SETTINGS.retention)
-        texts = [world.imperfect(item, luck, 28) for _ in range(60)]
+        texts = [world.imperfect(item, luck, world.WORLDS["room for all"]) for _ in range(60)]
         verdicts = [list(world.credits(strict, item, text).values()) for text in texts]
         answers = batch([compiled], np.zeros(len(texts), np.int32), np.array(verdicts, float).ravel())
         exact = [world.read(item, text).quality for text in texts]
@@ -149,8 +149,8 @@ def test_verdicts_without_probabilities_make_one_gate_of_two():
     luck = random.Random(6)
     for item in EVERY_FORM:
         compiled = compile_graph(item, world.bundle(item), world.graph(item.split()[0]), world.SETTINGS.retention)
-        texts = [world.imperfect(item, luck, 16) for _ in range(60)]
-        verdicts = np.array([list(world.credits(JUDGE, item, text).values()) for text in texts], float)
+        texts = [world.imperfect(item, luck, MEASURED) for _ in range(60)]
+        verdicts = np.array([list(world.credits(MEASURED, item, text).values()) for text in texts], float)
         answers = batch([compiled], np.zeros(len(texts), np.int32), verdicts.ravel())
         both = [aggregate(answers, name).reward for name in ("hard_local", "hard_verdict")]
         assert (both[0] == both[1]).all()
