@@ -57,7 +57,7 @@ from rubricflow.tasks.rewards.reward.learn import paying
 from rubricflow.tasks.rewards.reward.local import Locals
 from rubricflow.tasks.rewards.reward.recipes import RAR_WEIGHTS, merf_prompt, ruscarl_prompt, ruscarl_shares
 
-BATCH, GROUP = 64, 8
+BATCH, GROUP = 32, 8
 """Rollouts in an update, and those of them that answer the same question."""
 LEARNING_RATE = 1e-3
 TAUGHT_STEPS = 400
@@ -145,7 +145,7 @@ def taught(
     for step in range(steps):
         kind = ("plain", "ruscarl", "plain", "merf", "plain")[step % 5]
         rows = []
-        for item in luck.choices(knowledge.ITEMS, k=BATCH):
+        for item in luck.choices(knowledge.ITEMS, k=64):
             criteria = list(knowledge.FORMS[knowledge.parts(item)[0]])
             asked = shown(item, kind, luck.choice(("flat", "gear")), luck.random(), luck)
             seen = [name for name in criteria if f"- {knowledge.sentence(item, name)}" in asked or kind == "merf"]
