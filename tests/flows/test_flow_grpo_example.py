@@ -14,8 +14,8 @@ sys.path[:0] = [str(HOUSE / "tests" / "studies"), str(HOUSE / "tests" / "tasks" 
 def test_the_script_of_the_guide_trains_beside_a_folder_named_tasks(tmp_path):
     pytest.importorskip("trl")
     pytest.importorskip("peft")
+    import knowledge
     import policy
-    import topics
     from serve_scene import Scripted, serving
 
     tokenizer = policy.words_of()
@@ -27,7 +27,7 @@ def test_the_script_of_the_guide_trains_beside_a_folder_named_tasks(tmp_path):
     for source, name in (("docs/train_with_grpo.py",) * 2, ("rubricflow/client.py", "rubricflow_client.py")):
         (tmp_path / Path(name).name).write_text((HOUSE / source).read_text())
     service = Scripted()
-    service.prompts = lambda: [{"item_id": topic, "prompt": topics.prompt(topic)} for topic in topics.TOPICS]
+    service.prompts = lambda: [{"item_id": item, "prompt": knowledge.prompt(item)} for item in knowledge.ITEMS]
     with serving(service) as server:
         arguments = ["model", "--server", server.url, "--steps", "2", "--group", "4", "--tokens", "6"]
         done = subprocess.run(

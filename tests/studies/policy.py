@@ -352,7 +352,7 @@ class HeldOut(TrainerCallback):
     on_train_begin = on_step_end
 
 
-def train(out: Path, world: str, name: str, seed: int, steps: int) -> None:
+def train(out: Path, world: str, name: str, seed: int, steps: int, taught_steps: int = TAUGHT_STEPS) -> None:
     """Teach and train, and keep every rollout and every held-out answer."""
     title = re.sub(r"[^a-zA-Z]+", "_", f"{world} {name}") + f"_{seed}"
     done = out / f"{title}.parquet"
@@ -362,7 +362,7 @@ def train(out: Path, world: str, name: str, seed: int, steps: int) -> None:
     arm, tokenizer, room = ARMS[name], words_of(), knowledge.WORLDS[world].room
     weights = out / f"taught_{room}_{knowledge.WORLDS[world].knows}_{seed}"
     if not weights.exists():
-        taught(seed, tokenizer, world=knowledge.WORLDS[world]).save_pretrained(weights)
+        taught(seed, tokenizer, taught_steps, knowledge.WORLDS[world]).save_pretrained(weights)
     spent = monotonic() - start
     model = Qwen3ForCausalLM.from_pretrained(weights)
     run = Warehouse.open(out / "warehouse").run(f"{title}-{int(time.time())}")
