@@ -37,7 +37,7 @@ from rubricflow.flows.batch import (
     worth_repeating,
 )
 from rubricflow.flows.prepared_items import PreparedItem, prepared_items
-from rubricflow.flows.recorder import CURVES, REPEATS, TRAINER, Recorder
+from rubricflow.flows.recorder import CURVES, REPEATS, TRAINER, Recorder, record_quality
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
 from rubricflow.tasks.core.contracts.graph import Graph
@@ -61,6 +61,7 @@ from rubricflow.tasks.rewards.reward.factors import Factors
 from rubricflow.tasks.rewards.reward.leakage import edge_cases, or_none
 from rubricflow.tasks.rewards.reward.local import Locals, local_scores
 from rubricflow.tasks.rewards.reward.rows import case_rows, reward_rows
+from rubricflow.tasks.rewards.serve.answered import Qualities
 
 _logger = logging.getLogger(__name__)
 
@@ -216,6 +217,16 @@ class RolloutReward:
         doubtful rewards less."""
         batch = self._rewarded(rollouts, None)
         return list(map(VariedReward, batch.rewards, batch.variances)) if batch else []
+
+    def held_out(self, step: int, quality: Qualities) -> None:
+        """Writes an evaluation of the policy into the record: `rubricflow report` draws it beside false credit, with
+        the alarm of reward hacking; InputError where nothing is recorded.
+
+        quality: held-out item → how good it is, higher is better, by whoever pays for nothing.
+        """
+        if not self.options.record:
+            raise InputError("held-out quality is kept in the record, and there is none", field="record")
+        record_quality(self.options.record, step, quality)
 
     @property
     def threshold(self) -> float:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 import knowledge
 
 from rubricflow.flows.recorder import HELD_OUT, TRAINER
+from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.reward import HeldOutQuality, Rewards
@@ -100,3 +101,9 @@ def test_criteria_left_out_count_for_nothing_and_are_the_same_within_a_group():
             )
             seen.add(rewards[1])
     assert len(seen) > 3
+
+
+def test_where_nothing_is_recorded_no_evaluation_can_be_kept():
+    graphs = {item: knowledge.graph(knowledge.parts(item)[0]) for item in knowledge.ITEMS}
+    with policy.rewarding("gear", (1.0, 1.0), WORLD, graphs) as reward, pytest.raises(InputError, match="record"):
+        reward.held_out(3, {knowledge.HELD_OUT[0]: 0.5})

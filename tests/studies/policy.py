@@ -42,7 +42,7 @@ from transformers import PreTrainedTokenizerFast, PrinterCallback, Qwen3ForCausa
 from trl import GRPOConfig, GRPOTrainer
 
 from rubricflow.flows.batch import PosedRollout
-from rubricflow.flows.recorder import CURVES, TRAINER, record_quality
+from rubricflow.flows.recorder import CURVES, TRAINER
 from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.tables.data import Responses
@@ -334,8 +334,8 @@ def trainer(
 class HeldOut(TrainerCallback):
     """Has the policy answer the held-out questions, before the first update and after every few."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, room: int) -> None:
-        self.tokenizer, self.room, self.rows = tokenizer, room, list[dict[str, Any]]()
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, room: int, reward: RubricReward) -> None:
+        self.tokenizer, self.room, self.reward, self.rows = tokenizer, room, reward, list[pd.DataFrame]()
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         """A look, which changes nothing in the training."""
@@ -345,9 +345,10 @@ class HeldOut(TrainerCallback):
                 torch.manual_seed(state.global_step)
                 drawn = answers(model, self.tokenizer, list(map(knowledge.prompt, items)), self.room)
             texts = self.tokenizer.batch_decode(drawn, skip_special_tokens=True)
-            self.rows += [
-                {"step": state.global_step, "item_id": i, "text": t} for i, t in zip(items, texts, strict=True)
-            ]
+            rows = pd.DataFrame({"step": state.global_step, "item_id": items, "text": texts})
+            of_item = rows.assign(quality=exact(rows)).groupby("item_id")["quality"].mean()
+            self.reward.held_out(state.global_step, of_item.to_dict())
+            self.rows.append(rows)
 
     on_train_begin = on_step_end
 
@@ -366,16 +367,13 @@ def train(out: Path, world: str, name: str, seed: int, steps: int, taught_steps:
     spent = monotonic() - start
     model = Qwen3ForCausalLM.from_pretrained(weights)
     run = Warehouse.open(out / "warehouse").run(f"{title}-{int(time.time())}")
-    looks = HeldOut(tokenizer, room)
     with reward_of(arm, world, seed, run) as reward:
         paid = Dropping(reward, arm.dropout, seed) if arm.dropout else reward
         made = trainer(model, tokenizer, paid, arm, seed, steps, room, out / "trl")
+        looks = HeldOut(tokenizer, room, reward)
         made.add_callback(looks)
         made.train()
-    held = pd.DataFrame(looks.rows)
-    for step, of_step in held.assign(quality=exact(held)).groupby("step"):
-        record_quality(run, int(str(step)), of_step.groupby("item_id")["quality"].mean().to_dict())
-    held.assign(world=world, arm=name, seed=seed, run=run.run_id).to_parquet(done)
+    pd.concat(looks.rows).assign(world=world, arm=name, seed=seed, run=run.run_id).to_parquet(done)
     print(f"{world}, {name}, seed {seed}: taught {spent:.0f} s, all {monotonic() - start:.0f} s", flush=True)
 
 
