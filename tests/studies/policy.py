@@ -60,7 +60,7 @@ from rubricflow.tasks.rewards.reward.recipes import RAR_WEIGHTS, merf_prompt, ru
 BATCH, GROUP = 32, 8
 """Rollouts in an update, and those of them that answer the same question."""
 LEARNING_RATE = 1e-3
-TAUGHT_STEPS = 400
+TAUGHT_STEPS = 300
 EVERY = 5
 """Updates between two evaluations."""
 MARKED = 200
@@ -145,7 +145,7 @@ def taught(
     for step in range(steps):
         kind = ("plain", "ruscarl", "plain", "merf", "plain")[step % 5]
         rows = []
-        for item in luck.choices(knowledge.ITEMS, k=64):
+        for item in luck.choices(knowledge.ITEMS, k={"plain": 64, "ruscarl": 32, "merf": 16}[kind]):
             criteria = list(knowledge.FORMS[knowledge.parts(item)[0]])
             asked = shown(item, kind, luck.choice(("flat", "gear")), luck.random(), luck)
             seen = [name for name in criteria if f"- {knowledge.sentence(item, name)}" in asked or kind == "merf"]
