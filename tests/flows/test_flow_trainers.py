@@ -697,8 +697,10 @@ def test_grpo_trains_on_the_rewards_that_are_recorded(tmp_path: Path) -> None:
     tokenizer = policy.words_of()
     model = policy.taught(0, tokenizer, steps=20)
     before = {name: value.clone() for name, value in model.named_parameters()}
-    flat, gear = policy.reward_of("flat"), policy.reward_of("gear", run)
-    trainer = policy.trainer(model, tokenizer, [gear, flat.concurrent], 0, 2, tmp_path / "trl")
+    arms = (policy.ARMS["flat"], None), (policy.ARMS["GEAR"], run)
+    flat, gear = (policy.reward_of(arm, "as measured", 0, record) for arm, record in arms)
+    rewards = [gear, flat.concurrent]
+    trainer = policy.trainer(model, tokenizer, rewards, policy.ARMS["GEAR"], 0, 2, 16, tmp_path / "trl")
     trainer.train()
     assert any(not value.equal(before[name]) for name, value in model.named_parameters())
     logged = trainer._logs["rewards"]

@@ -396,8 +396,8 @@ LAST = 30
 """Updates whose means stand in the table."""
 
 
-def measured(run: Run, held: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A training's rollouts and its held-out answers, each read by the exact judge."""
+def measured(run: Run) -> pd.DataFrame:
+    """A training's rollouts, read by the exact judge."""
     answered = run.read(run.ref(Responses, TRAINER)).to_pylist(maps_as_pydicts="strict")
     wanted = ["response_id", "aggregation", "reward", "marginals"]
     paid = run.read(run.ref(Rewards, TRAINER), wanted).to_pylist(maps_as_pydicts="strict")
@@ -426,7 +426,7 @@ def measured(run: Run, held: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = rows.merge(pd.DataFrame(lines), on="response_id")
     of_group = rows.groupby(["step", "item_id"])["text"]
     rows["distinct"] = of_group.transform("nunique") / of_group.transform("count")
-    return rows, held.assign(quality=exact(held))
+    return rows
 
 
 def exact(held: pd.DataFrame) -> list[float]:
@@ -480,7 +480,8 @@ def show(out: Path, picture: Path | None) -> None:
     for path in sorted(out.glob("*.parquet")):
         held = pd.read_parquet(path)
         world, name, seed, run = held[["world", "arm", "seed", "run"]].iloc[0]
-        found[world, name, int(seed)] = told(*measured(house.run(run), held[["step", "item_id", "text"]]))
+        held = held[["step", "item_id"]].assign(quality=exact(held))
+        found[world, name, int(seed)] = told(measured(house.run(run)), held)
     for world in [name for name in knowledge.WORLDS if any(key[0] == name for key in found)]:
         rooms = [knowledge.best(form, knowledge.WORLDS[world].room) for form in knowledge.FORMS]
         print(f"\n{world}; the best answers have {np.mean(rooms):.3f}; last {LAST} updates, 95% intervals over seeds")
