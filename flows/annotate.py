@@ -16,7 +16,7 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
-from rubricflow.flows.plan import Plan, annotating, record, settling, with_placement
+from rubricflow.flows.plan import Plan, annotating, check_places, record, settling, with_placement
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.schema import TableRef
@@ -49,6 +49,7 @@ def annotate(
     """
     check_extras("annotate", study, engine)
     job = with_placement(annotating(study, warehouse, limit), engine, address)
+    check_places(job)
     introduce(job.study.name, flow="annotate")
     with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         proposed = proposals(job)

@@ -189,6 +189,12 @@ COMMANDS = {
         "verify:verify",
         "Look at every byte of runs, replies and votes: is it what was written? Lists all that is wrong.",
     ),
+    "fetch": Entry(
+        "fetch:fetch",
+        """Bring a finished run from a bucket into a folder, where review, grades and feedback go on with it.
+
+        Every file is held against its done-mark. Votes, marks and settled scores stay in that folder.""",
+    ),
     "compare": Entry(
         "compare:compare",
         """Compare two runs on a page: agreement with people and with each other, and the answers that changed most.
@@ -205,7 +211,7 @@ PANELS = {
     "Train and reward": "reward serve graph annotate adjudicate propose train pipeline edit laboratory",
     "Trust a judge": "calibrate mean drift",
     "Study methods": "experiment faithful compare replies",
-    "Look and operate": "report sql columns verify",
+    "Look and operate": "report sql columns verify fetch",
 }
 """Heading of the help → its commands, in order."""
 GROUPS = {"rubric": "Find what is the matter with a study's rubrics, and propose better ones."}

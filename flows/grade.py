@@ -25,7 +25,7 @@ from rubricflow.flows.command_line import (
 )
 from rubricflow.flows.finished_runs import settle_scores
 from rubricflow.flows.judging import cascaded, judged_by
-from rubricflow.flows.plan import Plan, plan, record, with_placement
+from rubricflow.flows.plan import Plan, check_places, plan, record, with_placement
 from rubricflow.flows.stage import lock_rubrics, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import UserError
@@ -80,6 +80,7 @@ def grade(
     """
     check_extras("grade", study, engine, model, url, beside)
     job = with_placement(plan(study, warehouse, limit, model, url, beside, options), engine, address)
+    check_places(job)
     introduce(job.study.name, flow="grade", backend=job.study.judge.backend)
     was_graded = job.run.done("evaluate", "all")
     with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):

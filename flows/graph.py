@@ -14,7 +14,7 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
-from rubricflow.flows.plan import Plan, plan, record, with_placement
+from rubricflow.flows.plan import Plan, check_places, plan, record, with_placement
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.llm.budget import kept_budget
@@ -42,6 +42,7 @@ def graph(
     """
     check_extras("graph", study, engine)
     job = with_placement(plan(study, warehouse, limit), engine, address)
+    check_places(job)
     introduce(job.study.name, flow="graph", backend=job.study.graph.backend)
     with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         data, locked = read_and_lock(job)

@@ -24,9 +24,12 @@ from rubricflow.tasks.core.contracts.tables.calibration import CALIBRATION_FORMA
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Prices
 from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.llm.backends.vllm import weights
+from rubricflow.tasks.core.llm.meters import serve_meters
 from rubricflow.tasks.core.llm.opening import model_of
 from rubricflow.tasks.core.llm.prices import Price, price_of, price_rows, table_in_words
-from rubricflow.tasks.core.store.catalogue import write_database
+from rubricflow.tasks.core.llm.reply_store import is_database, open_replies
+from rubricflow.tasks.core.monitor.engines import require_cluster
+from rubricflow.tasks.core.store.catalogue import MANIFEST, write_database
 from rubricflow.tasks.core.store.essays import essay_files
 from rubricflow.tasks.core.store.files import digest_of, file_digest
 from rubricflow.tasks.core.store.manifest import code_digest, graded_by, write_manifest
@@ -199,6 +202,17 @@ def with_placement(job: Plan, engine: str | None, address: str | None) -> Plan:
         raise InputError(error.errors()[0]["msg"].removeprefix("Value error, "), field=field) from error
     others = {name: with_placement(other, engine, address) for name, other in job.beside.items()}
     return replace(job, study=job.study.model_copy(update={"run": run}), beside=others)
+
+
+def check_places(job: Plan) -> None:
+    """Opens what `RUBRICFLOW_METERS` names; and where the run is not finished, BackendError or StoreError for a cluster
+    or a database that is not there, before anything is read."""
+    serve_meters()
+    if not job.run.fetched(MANIFEST).is_file():
+        if not job.study.run.is_local:
+            require_cluster(job.study.run)
+        if is_database(job.run.warehouse.replies_named):
+            open_replies(job.run.warehouse.replies).close()
 
 
 def annotating(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:

@@ -16,7 +16,7 @@ from rubricflow.flows.command_line import (
 )
 from rubricflow.flows.graph import graphs_of
 from rubricflow.flows.judging import bundles_for, judged_by
-from rubricflow.flows.plan import Plan, plan, record, with_placement
+from rubricflow.flows.plan import Plan, check_places, plan, record, with_placement
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -46,6 +46,7 @@ def reward(
     """
     check_extras("reward", study, engine)
     job = with_placement(plan(study, warehouse, limit), engine, address)
+    check_places(job)
     if job.study.reward is None:
         hint = "the paper's factors: retention: {weak_prerequisite: 0.6, strong_prerequisite: 0.2, activation: 0.0}"
         raise InputError("there is no section 'reward', which names the retention factors", file=study, hint=hint)

@@ -20,9 +20,16 @@ from rubricflow.tasks.core.store.manifest import AmountAndProblems, Look, look_a
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.people.review.ledger import LEDGER, Ledger
 
+_DAY_S = 86_400.0
+"""A file without a mark may be one that is being written; after so long nobody will mark it."""
+
 
 def verify(
     run: Annotated[str | None, typer.Argument(help="Run id; all runs if not given.")] = None,
+    sweep: Annotated[
+        bool,
+        typer.Option("--sweep", help="First remove what killed writers left: files without a mark, older than a day."),
+    ] = False,
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
 ) -> None:
     """Prints a line for each look; UserError with all that is wrong, or where there is no such run or warehouse."""
@@ -30,6 +37,9 @@ def verify(
     if not folder.is_dir():
         raise UserError(f"there is no warehouse {folder}")
     opened = Warehouse.open(folder)
+    if sweep:
+        swept = sum(opened.run(name).sweep(_DAY_S) for name in opened.begun() if run in (None, name))
+        print(f"swept: {swept:,} files that no done-mark names")
     problems: dict[str, None] = {}
     for look in look_at(opened, run):
         print(f"{look.subject}: {look.amount} ({look.seconds:.1f} s){' WRONG' if look.problems else ''}")
@@ -57,7 +67,7 @@ def look_at(warehouse: Warehouse, run_id: str | None = None) -> Iterator[Look]:
     if not (warehouse.mirrored or run_id):
         yield timed("files in no run", partial(strays, warehouse))
         yield timed(DATABASE, partial(_views, warehouse))
-    if (not warehouse.mirrored or warehouse.replies_named) and are_there(warehouse.replies):
+    if warehouse.keeps_replies and are_there(warehouse.replies):
         yield timed(Path(shown_place(warehouse.replies)).name, partial(_replies, warehouse.replies))
     votes = warehouse.root / LEDGER
     if votes.exists():

@@ -27,7 +27,12 @@ class CrewHere:
         monkeypatch.setattr(shared_stage, "on_engine", lambda placement, name, work: work(self))
 
     def each(
-        self, task: Any, pieces: Iterator[tuple[str, Any]], workers: int, done: Callable[[str, Any], None]
+        self,
+        task: Any,
+        pieces: Iterator[tuple[str, Any]],
+        workers: int,
+        done: Callable[[str, Any], None],
+        closed: Callable[[int], None],
     ) -> None:
         waiting, number = list(islice(pieces, workers)), 0
         while waiting:
@@ -37,7 +42,7 @@ class CrewHere:
             self.pieces.append(name)
             self.sizes.append(len(pickle.dumps(arguments)))
             self._patch.setattr(shared_stage, "WORKER_CACHE", self._caches[number % len(self._caches)])
-            done(name, pickle.loads(pickle.dumps(task.fn(*arguments))))
+            done(name, pickle.loads(pickle.dumps(task.fn(*arguments, number % workers))))
             waiting += islice(pieces, 1)
             number += 1
 

@@ -57,8 +57,20 @@ def test_a_bucket_gives_the_digests_of_a_folder(
         ):
             said = CliRunner().invoke(app, [*words, "--warehouse", url], catch_exceptions=False)
             assert (said.exit_code, told in said.stdout) == (0, True), said.output
+        here = str(tmp_path / "here")
+        said = CliRunner().invoke(app, ["fetch", "--to", here, "--warehouse", url], catch_exceptions=False)
+        assert (said.exit_code, run_id in said.stdout) == (0, True), said.output
         before = bucket.warehouse.versions(bucket.folder)
         assert grade(str(study), url) == run_id  # on the second machine there is nothing left to do
         tables = {name for name in before if name.endswith(".parquet") or name.startswith("_done")}
         after = bucket.warehouse.versions(bucket.folder)
         assert {name: after.get(name) for name in tables} == {name: before[name] for name in tables}
+    fetched = Warehouse.open(here).run(run_id)  # the bucket is gone
+    assert lasting(fetched) == lasting(folder)
+    for words in (["verify"], ["grades", str(study), "--to", str(tmp_path / "grades.csv")]):
+        said = CliRunner().invoke(app, [*words, "--warehouse", here], catch_exceptions=False)
+        assert said.exit_code == 0, said.output
+    assert grade(str(study), here) == run_id
+    queue = str(tmp_path / "queue.csv")
+    said = CliRunner().invoke(app, ["votes", str(study), "--to", queue, "--warehouse", here], catch_exceptions=False)
+    assert said.exit_code == 0, said.output

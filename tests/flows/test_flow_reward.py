@@ -327,6 +327,7 @@ def test_graphs_are_asked_for_on_the_engine_that_the_command_names(
         engines.append(placement)
         raise BackendError("nobody is there")
 
+    monkeypatch.setattr("rubricflow.flows.plan.require_cluster", engines.append)  # before anything is read
     monkeypatch.setattr("rubricflow.tasks.core.monitor.shared_stage.on_engine", on_engine)
     monkeypatch.setattr("rubricflow.tasks.rewards.graph.task.PACK", 1)
     study = make_study(tmp_path)
@@ -336,4 +337,4 @@ def test_graphs_are_asked_for_on_the_engine_that_the_command_names(
     words = ["--warehouse", str(tmp_path / "house"), "--engine", "dask", "--address", "tcp://head:8786"]
     ended = CliRunner().invoke(cli.app, [command, str(study), *words])
     assert (ended.exit_code, "nobody is there" in ended.stderr) == (2, True), ended.output
-    assert engines == [Placement(engine="dask", address="tcp://head:8786")]
+    assert engines == [Placement(engine="dask", address="tcp://head:8786")] * 2

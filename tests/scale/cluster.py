@@ -113,20 +113,30 @@ class DaskCluster:
         self.start_workers(workers)
 
     def start_workers(self, workers: int) -> None:
-        from distributed import Client
-
         rest = ("--nthreads", "1", "--nworkers", str(workers), "--no-dashboard", "--memory-limit", "0")
         self.nannies = _started("distributed.cli.dask_worker", self.address, *rest)
+        self.pids = self._pids_of(workers)
+
+    def join(self, workers: int, **environment: str) -> subprocess.Popen[bytes]:
+        """One more machine, with an environment of its own; workers: how many there are then."""
+        rest = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0")
+        machine = _started("distributed.cli.dask_worker", self.address, *rest, **environment)
+        self._pids_of(workers)
+        return machine
+
+    def _pids_of(self, workers: int) -> list[int]:
+        from distributed import Client
+
         with Client(self.address, timeout=120) as client:
             client.wait_for_workers(workers, timeout=120)
-            self.pids = sorted(client.run(os.getpid).values())
+            return sorted(client.run(os.getpid).values())
 
     def kill_worker(self) -> None:
         os.kill(self.pids[0], signal.SIGKILL)
 
     def kill_workers(self) -> None:
         """All of them, with the nannies that would start others."""
-        _kill_with_children(self.nannies)
+        kill_with_children(self.nannies)
 
     def kill_head(self) -> None:
         self.scheduler.kill()
@@ -152,12 +162,17 @@ class RayCluster:
         self.start_workers(workers)
 
     def start_workers(self, workers: int) -> None:
-        words = ("start", "--block", f"--address={self.address}", "--num-cpus=1", "--disable-usage-stats")
         for _ in range(workers):  # one by one: two that start at once may take the same ports
-            self.nodes.append(_started("ray.scripts.scripts", *words))
-            known = f"import ray, time; ray.init('{self.address}')\nwhile ray.cluster_resources().get('CPU', 0) < "
-            wait = [sys.executable, "-c", f"{known}{len(self.nodes)}: time.sleep(.5)"]
-            subprocess.run(wait, env=os.environ | QUIET, check=True, timeout=300, capture_output=True)
+            self.nodes.append(self.join(len(self.nodes) + 1))
+
+    def join(self, workers: int, **environment: str) -> subprocess.Popen[bytes]:
+        """One more machine, with an environment of its own; workers: how many there are then."""
+        words = ("start", "--block", f"--address={self.address}", "--num-cpus=1", "--disable-usage-stats")
+        machine = _started("ray.scripts.scripts", *words, **environment)
+        known = f"import ray, time; ray.init('{self.address}')\nwhile ray.cluster_resources().get('CPU', 0) < "
+        wait = [sys.executable, "-c", f"{known}{workers}: time.sleep(.5)"]
+        subprocess.run(wait, env=os.environ | QUIET, check=True, timeout=300, capture_output=True)
+        return machine
 
     def kill_worker(self) -> None:
         """A process that works on a piece."""
@@ -169,14 +184,14 @@ class RayCluster:
 
     def kill_workers(self) -> None:
         while self.nodes:
-            _kill_with_children(self.nodes.pop())
+            kill_with_children(self.nodes.pop())
 
     def kill_head(self) -> None:
         _named_below(self.head, "gcs_server")[0].kill()
 
     def end(self) -> None:
         self.kill_workers()
-        _kill_with_children(self.head)
+        kill_with_children(self.head)
 
     def _workers(self) -> list[Any]:
         workers = [worker for node in self.nodes for worker in _named_below(node, "ray::")]
@@ -187,11 +202,15 @@ CLUSTERS: dict[str, type[DaskCluster] | type[RayCluster]] = {"dask": DaskCluster
 """Engine → its cluster on this machine."""
 
 
-def _started(module: str, *words: str) -> subprocess.Popen[bytes]:
+def _started(module: str, *words: str, **environment: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", module, *words]
-    environment = os.environ | QUIET | {"PYTHONPATH": f"{HOUSE}:{HOUSE / 'tests'}"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    atexit.register(_kill_with_children, process)  # where a trial ends early, too
+    own = os.environ | QUIET | {"PYTHONPATH": f"{HOUSE}:{HOUSE / 'tests'}"} | environment
+    nowhere, code = (
+        subprocess.DEVNULL,
+        own["PYTHONPATH"].partition(":")[0],
+    )  # `-m` looks into the working directory first
+    process = subprocess.Popen(command, env=own, cwd=code, stdout=nowhere, stderr=nowhere)
+    atexit.register(kill_with_children, process)  # where a trial ends early, too
     return process
 
 
@@ -209,7 +228,7 @@ def _named_below(process: subprocess.Popen[bytes], name: str) -> list[Any]:
     return below
 
 
-def _kill_with_children(process: subprocess.Popen[bytes]) -> None:
+def kill_with_children(process: subprocess.Popen[bytes]) -> None:
     children = _named_below(process, "")
     process.kill()
     for child in children:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster import QUIET, DaskCluster, Driver, JudgesServer, RayCluster
+from cluster import HOUSE, QUIET, DaskCluster, Driver, JudgesServer, RayCluster, kill_with_children
 
 os.environ |= QUIET
 LATENCY_S = 0.4
@@ -96,6 +98,37 @@ def mark_lost(trial: Trial, cluster: Cluster) -> None:
     trial.tell("killed between file and mark", "its mark is not there", [trial.driver("driver", cluster)], asked)
 
 
+def preempted(trial: Trial, cluster: Cluster) -> None:
+    """A machine that is told, two seconds before its end, that it will be taken away."""
+    drain = trial.folder / "drain"
+    asked, machine = trial.asked_anew(), cluster.join(3, RUBRICFLOW_DRAIN=str(drain))
+    driver = trial.driver("preempted", cluster)
+    driver.wait_for(3)
+    drain.touch()
+    time.sleep(2)
+    machine.send_signal(signal.SIGTERM)
+    time.sleep(1)
+    kill_with_children(machine)
+    trial.tell("a machine preempted", "the command goes on", [driver], asked)
+
+
+def other_version(trial: Trial, cluster: Cluster) -> None:
+    """A machine whose code differs by a comment."""
+    other = trial.folder / "other"
+    for part in ("rubricflow", "flows", "tasks", "sql", "data/demo"):
+        shutil.copytree(HOUSE / part, other / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    with (other / "tasks/core/text/digest.py").open("a") as file:
+        file.write("# another version\n")
+    asked, machine = trial.asked_anew(), cluster.join(3, PYTHONPATH=f"{other}:{HOUSE / 'tests'}")
+    code, said, _ = trial.driver("version", cluster).end()
+    last = said.strip().splitlines()[-1]
+    machine.terminate()
+    machine.wait(30)
+    kill_with_children(machine)
+    first = f"exit {code}, '{last[:200]}'"
+    trial.tell("another version on one machine", first, [trial.driver("version", cluster)], asked)
+
+
 def poison_shard(trial: Trial, cluster: Cluster) -> None:
     asked, trial.server.poison = trial.asked_anew(), True
     code, said, _ = trial.driver("poison", cluster).end()
@@ -147,6 +180,8 @@ FAULTS: tuple[Callable[[Trial, DaskCluster], None], ...] = (
     mark_lost,
     two_drivers,
     node_killed,
+    preempted,
+    other_version,
     no_workers_left,
     poison_shard,
     head_killed,

@@ -86,16 +86,10 @@ class Wave:
 
 
 History = tuple[Attempt[T], ...]
-OnOpen = Callable[[Sequence[Request], Sequence[Request]], None]
-"""Called before a wave is asked: with its requests, and with those of them that are not in the reply store."""
 
 
 def ignore_wave(wave: Wave) -> None:
     """The progress report that does nothing."""
-
-
-def ignore_open(requests: Sequence[Request], missing: Sequence[Request]) -> None:
-    """The report of a wave's beginning that does nothing."""
 
 
 def ask(
@@ -106,14 +100,13 @@ def ask(
     repair: Callable[[Request, History[T]], Request | None] = lambda request, history: None,
     on_wave: Callable[[Wave], None] = ignore_wave,
     mender: Backend | None = None,
-    on_open: OnOpen = ignore_open,
 ) -> list[RequestOutcome[T]]:
     """Asks everything once, then again whatever `repair` wants to ask of what failed, and so on. Keeps the order.
 
     check: pure; sees only replies with a text. An error reply has no value and the violation 'no_reply'.
     repair: pure; gets the first request and all attempts, returns the next request, or None when the budgets are spent.
         A request whose reply is already in the history ends it too: it would bring the same reply.
-    mender: answers the repairs; the same backend where not given. on_wave, on_open: called after and before each wave.
+    mender: answers the repairs; the same backend where not given. on_wave: called after each wave.
     What another run of this reply store is asking for meanwhile is waited for, not asked again.
     Every reply is in the store before the backend is waited for again: replies that are there at once are kept
     together, some hundreds at most. BackendError and StoreError end the run, as WaitingForReplies does when all that
@@ -127,7 +120,6 @@ def ask(
         digests = [digest(request, backend.model, backend.by_subject) for request in asked]
         stored = replies.get_many(digests)
         missing = {key: request for key, request in zip(digests, asked, strict=True) if key not in stored}
-        on_open(asked, list(missing.values()))
         try:
             fresh = _answered(missing, backend, replies, stored)
         except WaitingForReplies as error:  # what is answered goes on: its repairs wait for replies together with these

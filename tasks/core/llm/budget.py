@@ -284,18 +284,24 @@ def in_billionths(usd: float) -> int:
     return math.ceil(usd * _BILLION)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sharing:
-    """What a worker shares with the others of its run."""
+    """What a worker shares with the others of its run: calls at once, evenly among lanes, each of which works one piece
+    after the other. One process may work several lanes; all of it may change while it asks."""
 
-    workers: int = 1
-    """How many there are at most at any time."""
+    lanes: Sequence[int] = (0,)
+    """Those that work now, of all workers."""
+    mine: set[int] = field(default_factory=lambda: {0})
+    """Those of them that this process works."""
     ledger: CallLedger | None = None
     """Where calls are counted together; None where there is one process."""
+    drains: bool = False
+    """Whether this process is about to be ended: it begins no call, and keeps the replies to those under way."""
 
     def part(self, concurrency: int) -> int:
-        """Of so many calls at once those of this worker; at least one."""
-        return max(1, concurrency // self.workers)
+        """Of so many calls at once those of this process; at least one."""
+        each, more = divmod(concurrency, len(self.lanes) or 1)
+        return max(1, sum(each + (place < more) for place, lane in enumerate(self.lanes) if lane in self.mine))
 
 
 _ALONE = Sharing()

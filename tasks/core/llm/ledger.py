@@ -7,8 +7,9 @@ little.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +32,8 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS calls"
     " (account TEXT NOT NULL, begun_s DOUBLE PRECISION NOT NULL, tokens BIGINT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS calls_of_account ON calls (account, begun_s)",
+    "CREATE TABLE IF NOT EXISTS lanes (command TEXT NOT NULL, lane BIGINT NOT NULL, worker TEXT NOT NULL,"
+    " piece TEXT NOT NULL, told TEXT NOT NULL, seen_s DOUBLE PRECISION NOT NULL, PRIMARY KEY (command, lane))",
 )
 _FILL = text(
     "INSERT INTO purses (name, tokens, drawn) VALUES (:name, :tokens, 0)"
@@ -47,6 +50,17 @@ _FORGET = text("DELETE FROM calls WHERE account = :account AND begun_s <= :befor
 _COUNT = text("SELECT count(*), coalesce(sum(tokens), 0) FROM calls WHERE account = :account")
 _BEGUN = text("SELECT begun_s, tokens FROM calls WHERE account = :account ORDER BY begun_s")
 _BEGIN = text("INSERT INTO calls (account, begun_s, tokens) VALUES (:account, :clock_s, :size)")
+_OPEN_LANE = text("INSERT INTO lanes VALUES (:command, :lane, '', '', '{}', :clock_s)")
+_TELL = text(
+    "UPDATE lanes SET worker = :worker, piece = :piece, told = :told, seen_s = :clock_s"
+    " WHERE command = :command AND lane = :lane"
+)
+_LANES = text("SELECT lane, worker, piece, told FROM lanes WHERE command = :command ORDER BY lane")
+_CLOSE_LANES = text(
+    "DELETE FROM lanes WHERE seen_s < :before_s OR (command = :command AND lane >= :lane AND lane < :end)"
+)
+_FORGOTTEN_S = 86_400.0
+"""After how long a killed command's lanes are removed."""
 
 
 class MinuteLimits(NamedTuple):
@@ -65,6 +79,18 @@ class MinuteLimits(NamedTuple):
 
 
 NO_LIMITS = MinuteLimits(None, None)
+
+
+class Lane(NamedTuple):
+    """What is worked at the same time as other lanes: one piece of a command's work after the other, each by whoever
+    is free."""
+
+    lane: int
+    worker: str
+    """Who works its piece, '' before anybody told; a process that took the piece anew is another one."""
+    piece: str
+    told: Mapping[str, float]
+    """What its worker counted of this piece until now."""
 
 
 def seconds_until_room(begun: Iterable[tuple[float, int]], size: int, limits: MinuteLimits, clock_s: float) -> float:
@@ -139,6 +165,34 @@ class CallLedger:
                 return 0.0
             calls = [(float(begun_s), int(gone)) for begun_s, gone in connection.execute(_BEGUN, mine)]
         return seconds_until_room(calls, size, limits, clock_s)
+
+    def open_lanes(self, command: str, lanes: int) -> None:
+        """Notes that a command has its work done in so many lanes, and forgets those of long ago."""
+        with self._transaction() as connection:
+            clock_s = self._clock()
+            connection.execute(
+                _CLOSE_LANES, {"command": command, "lane": 0, "end": lanes, "before_s": clock_s - _FORGOTTEN_S}
+            )
+            own = {"command": command, "clock_s": clock_s}
+            connection.execute(_OPEN_LANE, [own | {"lane": lane} for lane in range(lanes)])
+
+    def close_lanes(self, command: str, lane: int, end: int) -> None:
+        """Lanes, from the one to before the other, have no more work: what they could ask at once is the others'."""
+        with self._transaction() as connection:
+            connection.execute(_CLOSE_LANES, {"command": command, "lane": lane, "end": end, "before_s": 0.0})
+
+    def tell(self, command: str, lane: int, worker: str, piece: str, told: Mapping[str, float]) -> list[int]:
+        """Notes who works a lane's piece and what came of it until now; gives the lanes that work."""
+        row = {"command": command, "lane": lane, "worker": worker, "piece": piece, "told": json.dumps(told)}
+        with self._transaction() as connection:
+            connection.execute(_TELL, row | {"clock_s": self._clock()})
+            return [int(lane) for lane, *_ in connection.execute(_LANES, {"command": command})]
+
+    def lanes(self, command: str) -> list[Lane]:
+        """The lanes of a command that work."""
+        with self._transaction() as connection:
+            rows = connection.execute(_LANES, {"command": command}).all()
+        return [Lane(lane, worker, piece, json.loads(told)) for lane, worker, piece, told in rows]
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:

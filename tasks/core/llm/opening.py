@@ -20,6 +20,7 @@ from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Backend, KeyOf
 from rubricflow.tasks.core.llm.budget import on_budget
 from rubricflow.tasks.core.llm.mailbox import Collector, open_outbox
+from rubricflow.tasks.core.llm.meters import Metered
 from rubricflow.tasks.core.llm.prices import price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
 
@@ -49,7 +50,8 @@ def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf = o
     backend = _module(choice).open_backend(choice, base, replies, key_of)
     if BACKENDS[choice.backend].needs != "engine":
         return backend
-    return on_budget(backend, price_of(choice.engine), choice.engine)
+    price = price_of(choice.engine)
+    return Metered(on_budget(backend, price, choice.engine), price)
 
 
 def model_of(choice: Choice, base: Path) -> str:

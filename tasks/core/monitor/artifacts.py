@@ -14,6 +14,7 @@ from prefect.artifacts import (
 )
 from prefect.events import emit_event
 
+from rubricflow.tasks.core.llm.meters import SHARES
 from rubricflow.tasks.core.monitor.runs import in_run, log_progress
 
 Event = Literal["rubricflow.checkpoint.failed", "rubricflow.gate.missed", "rubricflow.drift.found"]
@@ -52,6 +53,7 @@ def saying(run_id: str, stage: str) -> Callable[[str, float], None]:
     bar = create_progress_artifact(0.0, key=artifact_key(run_id, f"{stage}-progress")) if in_run() else None
 
     def say(line: str, share: float) -> None:
+        SHARES[stage] = share
         log_progress(line)
         if bar is not None:
             update_progress_artifact(cast(UUID, bar), progress=100 * share, description=line)

@@ -113,9 +113,14 @@ class _Here:
         return _Here, ()
 
 
+def own_workers(placement: Placement) -> int:
+    """Workers of a cluster that a command starts on this machine."""
+    return placement.workers or os.cpu_count() or 1
+
+
 def _runner(placement: Placement) -> TaskRunner[Any]:
     """The engine's task runner, of a running cluster or of one that starts with the flow."""
-    workers = placement.workers or os.cpu_count() or 1
+    workers = own_workers(placement)
     if placement.engine == "dask":
         from prefect_dask.task_runners import DaskTaskRunner
 
@@ -250,22 +255,24 @@ class Crew:
         pieces: Iterator[tuple[str, tuple[Any, ...]]],
         workers: int,
         done: Callable[[str, Result], None],
+        closed: Callable[[int], None] = lambda lane: None,
     ) -> None:
-        """Calls the task with every piece, by at most so many workers; `done` gets name and result of each in turn.
+        """Calls the task with every piece and its lane, by at most so many workers; `done` gets name and result of each
+        in turn, `closed` a lane that has no more.
 
-        pieces: name and arguments, small ones, each taken when a worker is free for it. An error ends it when the
+        pieces: name and arguments, small ones, each taken when a lane is free for it. An error ends it when the
         pieces under way are over, without beginning others; a piece that ends its workers, when all the others are
         done: PoisonError names it. BackendError where the engine is gone, or had no workers for minutes.
         """
         gate, stop, poisoned = threading.Lock(), threading.Event(), {}
 
-        def work() -> None:
+        def work(lane: int) -> None:
             while not stop.is_set():
                 with gate:
                     name, arguments = next(pieces, ("", None))
                 if arguments is None:
-                    return
-                do(name, arguments)
+                    return closed(lane)
+                do(name, (*arguments, lane))
 
         def do(name: str, arguments: tuple[Any, ...]) -> None:
             try:
@@ -286,7 +293,7 @@ class Crew:
                 done(name, result)
 
         with ThreadPoolExecutor(workers, thread_name_prefix="pieces") as lanes:
-            ended = [lanes.submit(copy_context().run, work) for _ in range(workers)]
+            ended = [lanes.submit(copy_context().run, work, lane) for lane in range(workers)]
         errors = [error for lane in ended if (error := lane.exception()) is not None]
         if errors:
             raise errors[0]

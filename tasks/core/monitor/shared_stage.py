@@ -7,25 +7,34 @@ is finished, so the same command goes on after the loss of a worker, of the clus
 
 from __future__ import annotations
 
+import os
 import pickle
+import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, cast
 
-from rubricflow.tasks.core.contracts.backends import Choice, is_generative
+from prefect.settings import PREFECT_API_URL
+
+from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, is_generative
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.llm.budget import SharedCap, Sharing, Unit, ledger_of, present_budget, shared, spending
-from rubricflow.tasks.core.llm.calls import in_words, pace
-from rubricflow.tasks.core.llm.ledger import CallLedger
-from rubricflow.tasks.core.llm.reply_store import is_database
-from rubricflow.tasks.core.monitor.engines import Crew, on_engine
-from rubricflow.tasks.core.monitor.runs import task
+from rubricflow.tasks.core.llm.calls import EVERY_S, WAITING_S, in_words, pace
+from rubricflow.tasks.core.llm.ledger import CallLedger, Lane
+from rubricflow.tasks.core.llm.meters import LIVE, METERS, CallMeters, by_what, metered_by
+from rubricflow.tasks.core.llm.opening import model_of
+from rubricflow.tasks.core.llm.reply_store import is_database, looking, open_replies
+from rubricflow.tasks.core.monitor.artifacts import saying
+from rubricflow.tasks.core.monitor.engines import Crew, on_engine, own_workers
+from rubricflow.tasks.core.monitor.runs import log, task
 from rubricflow.tasks.core.store.manifest import code_digest
 from rubricflow.tasks.core.store.objects import requests_sent
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
@@ -71,6 +80,8 @@ class PieceResult(NamedTuple):
     counts: PieceCounts
     errors: Mapping[str, str]
     """Digest of a request that got no reply → why: the reply store keeps no errors."""
+    asked: Mapping[str, float] = MappingProxyType({})
+    """What its worker counted of its calls, see `CallMeters`."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +89,10 @@ class SharedStage:
     """What a worker gets of a stage, the same for every piece: all by name and reference, nothing by value."""
 
     name: str
-    pieces: str
-    """What its pieces are called."""
+    label: str
+    """What it is called in lines about progress."""
+    members: tuple[str, str]
+    """What the members of its pieces are called, and those of them that came to nothing."""
     run: Run
     assignment: Any
     """What `open` takes. Its paths are found from any working directory."""
@@ -108,6 +121,8 @@ class Terms(NamedTuple):
     """The ledger's caps that pay, and how much a worker draws from each together; empty without a budget."""
     code: str
     """Digest of the code that sends it: a worker of another version refuses its piece."""
+    command: str = ""
+    """Under which name the command's lanes stand in the ledger."""
 
 
 def concurrency(choice: Choice | None, slots: int, pieces: int) -> int:
@@ -117,64 +132,184 @@ def concurrency(choice: Choice | None, slots: int, pieces: int) -> int:
     return max(1, min(slots, pieces, calls))
 
 
-def terms_of(choice: Choice | None, run: Run, workers: int) -> Terms:
+def terms_of(choice: Choice | None, run: Run, workers: int, command: str = "") -> Terms:
     """The terms of so many workers. Makes their ledger, from which they draw the present budget of the run themselves;
     none where nobody is asked."""
-    if choice is None or (run.warehouse.mirrored and not is_generative(choice)):
+    if choice is None or not (run.warehouse.keeps_replies or is_generative(choice)):
         return Terms(workers, ledger=None, caps={}, code=code_digest())
     place, caps = ledger_of(run.warehouse), {}
     with closing(CallLedger(place)) as made:
         made.make()
+        made.open_lanes(command, workers)
     for unit, cap in present_budget().items():
         if not isinstance(cap, SharedCap):
             raise TypeError("workers draw on a kept budget")
         cap.give_back()
         drawn, limit = cap.drawn()
         caps[unit] = cap.name, max(1, (limit - drawn) // (_STEPS * workers))
-    return Terms(workers, place, caps, code_digest())
+    return Terms(workers, place, caps, code_digest(), command)
 
 
 def share_out(
     stage: SharedStage,
     pieces: Callable[[int], Iterable[Piece]],
+    members: int,
     most: int,
     placement: Placement,
-    ended: Callable[[Piece, PieceCounts], None],
+    ended: Callable[[Piece, PieceCounts], None] = lambda piece, counts: None,
     prepare: Callable[[], None] = lambda: None,
 ) -> Mapping[str, str]:
-    """Has the workers of a cluster do all pieces; gives the errors of requests without a reply.
+    """Has the workers of a cluster do all pieces, and says how far they are; gives the errors of requests without a
+    reply.
 
-    pieces: number of workers → pieces, each taken when a worker is free for it; most: how many there are at most.
-    ended: is called after each piece. prepare: is called once the cluster is there. BudgetSpent where what is left of
-    the present budget does not suffice for all workers together; the errors of `on_engine`, `Crew.each` and `ended`.
+    pieces: number of workers → pieces, each taken when a worker is free for it; members: of all pieces together; most:
+    how many pieces there are at most. ended: is called after each piece. prepare: is called once the cluster is there.
+    BudgetSpent where what is left of the present budget does not suffice for all workers together; the errors of
+    `on_engine`, `Crew.each` and `ended`.
     """
     under_way: dict[str, Piece] = {}
     errors: dict[str, str] = {}
-
-    def done(name: str, result: PieceResult) -> None:
-        errors.update(result.errors)
-        ended(under_way.pop(name), result.counts)
+    command = f"{stage.run.run_id} {stage.label} {secrets.token_hex(4)}"
+    log(f"{stage.label}: {expectation(stage, placement, members)}")
 
     def work(crew: Crew) -> None:
         prepare()
         workers = concurrency(stage.choice, crew.slots, most)
-        sent = pickle.dumps((stage, terms_of(stage.choice, stage.run, workers)))
+        terms = terms_of(stage.choice, stage.run, workers, command)
+        sent = pickle.dumps((stage, terms))
+        progress = PieceProgress(stage.label, members, stage.members, saying(stage.run.run_id, stage.label))
+        ledger = CallLedger(terms.ledger) if terms.ledger is not None else None
+        lookout = Lookout(lambda: ledger.lanes(command) if ledger else [])
+
+        def done(name: str, result: PieceResult) -> None:
+            errors.update(result.errors)
+            METERS.add(result.asked)
+            piece = under_way.pop(name)
+            ended(piece, result.counts)
+            progress.ended(result.counts)
 
         def arguments() -> Iterator[tuple[str, tuple[bytes, str, bytes]]]:
             for piece in pieces(workers):
                 under_way[piece.name] = piece
                 yield piece.name, (sent, piece.name, pickle.dumps(piece))
 
-        crew.each(work_on_piece, arguments(), workers, done)
+        def closed(lane: int) -> None:
+            if ledger:
+                with suppress(StoreError):  # then the others do not learn of it
+                    ledger.close_lanes(command, lane, lane + 1)
 
-    on_engine(placement, f"{stage.name} {stage.pieces}", work)
+        def asked() -> Counter[str]:
+            return lookout.asked(under_way)
+
+        def look() -> None:
+            lanes, members = lookout.look(), sum(piece.members for piece in list(under_way.values()))
+            waited_s = min((lane.told.get("waited", 0) for lane in lanes), default=0)
+            progress.look(asked(), members, waited_s, not ledger or any(lane.worker for lane in lanes))
+
+        LIVE.append(asked)
+        try:
+            with looking(look):
+                crew.each(work_on_piece, arguments(), workers, done, closed)
+        finally:
+            LIVE.remove(asked)
+            if ledger:
+                with suppress(StoreError):
+                    ledger.close_lanes(command, 0, workers)
+                    open_replies(
+                        stage.run.warehouse.replies
+                    ).close()  # workers keep them open, and what they wrote apart
+                ledger.close()
+
+    on_engine(placement, f"{stage.label} {stage.members[0]}", work)
     return errors
 
 
-SHORTEST_S, LONGEST_S = 5.0, 180.0
+_START_S = {"dask": 10, "ray": 20}
+"""How long it takes until workers ask for the first time, on a machine that has nothing else to do."""
+_SERVER_S = 10
+"""The same of Prefect's temporary server."""
+_OWN_S = 0.004
+"""What our own part takes of an answer, at 20 criteria."""
+
+
+def expectation(stage: SharedStage, placement: Placement, members: int) -> str:
+    """What can be said before a cluster starts of how long it will take, here and by workers; what one call takes is
+    known where the store has replies of the model."""
+    workers = 1 if placement.address else own_workers(placement)
+    who = f"workers of {placement.engine}" if placement.address else f"{workers} workers"
+    start = _START_S[placement.engine] + (0 if PREFECT_API_URL.value() else _SERVER_S)
+    about, latency = f"{members:,} {stage.members[0]}", None
+    engine = stage.choice and not BACKENDS[stage.choice.backend].local_weights and stage.choice.engine
+    if engine:
+        with open_replies(stage.run.warehouse.replies) as replies:
+            latency = replies.latency(model_of(cast(Choice, stage.choice), Path()))
+    if not engine or latency is None:
+        return f"{about} by {who}, about {start} s to start; what one takes shows when the first pieces are done"
+    asking, own = members * latency / engine.concurrency, members * _OWN_S
+    return (
+        f"{about}, a call took {latency:.2g} s until now and {engine.concurrency} go at once, of all together; local: "
+        f"about {in_words(asking + own)}; {who}: about {in_words(asking + own / workers)} and {start} s to start"
+    )
+
+
+class Lookout:
+    """What the lanes of a command tell while they work; says in the log where a worker is lost."""
+
+    def __init__(self, lanes: Callable[[], list[Lane]], say: Callable[[str], None] = log) -> None:
+        """lanes: asks the ledger. say: takes a line."""
+        self._ask, self._say = lanes, say
+        self._lanes: list[Lane] = []
+        self._workers: dict[str, str] = {}
+        """Piece → who was last seen to work it."""
+
+    def look(self) -> list[Lane]:
+        """The lanes as they are now; as they were, where the database is away."""
+        with suppress(StoreError):
+            self._lanes = self._ask()
+        for lane in filter(lambda lane: lane.worker, self._lanes):
+            before = self._workers.setdefault(lane.piece, lane.worker)
+            if before != lane.worker:
+                self._workers[lane.piece] = lane.worker
+                self._say(f"the worker {before} was lost; the one {lane.worker} works {lane.piece} anew")
+        return self._lanes
+
+    def asked(self, under_way: Collection[str]) -> Counter[str]:
+        """What workers counted of these pieces."""
+        return sum((Counter(lane.told) for lane in self._lanes if lane.piece in under_way), Counter[str]())
+
+
+BEAT_S = 1.0
+"""How often a worker tells what came of its piece, and looks how many calls it may make at once."""
+DRAIN = "RUBRICFLOW_DRAIN"
+"""The variable that names a file; where it is there, this machine is about to be taken away."""
+
+
+@contextmanager
+def telling(terms: Terms, sharing: Sharing, piece: str, lane: int, own: CallMeters) -> Iterator[None]:
+    """For as long as this lasts, the worker tells its command through the ledger what it counts of a piece."""
+    ledger, drain = sharing.ledger, os.environ.get(DRAIN)
+    worker = f"on {socket.gethostname()} (process {os.getpid()})"
+
+    def beat() -> None:
+        sharing.drains = bool(drain) and Path(str(drain)).exists()
+        if ledger:
+            with suppress(StoreError):  # a database that is away is waited for by whoever needs it
+                told = {**own.counted(), "waited": own.waited_s}
+                sharing.lanes = ledger.tell(terms.command, lane, worker, piece, told) or sharing.lanes
+
+    sharing.mine.add(lane)
+    beat()
+    try:
+        with looking(beat, BEAT_S):
+            yield
+    finally:
+        sharing.mine.discard(lane)
+
+
+SHORTEST_S, LONGEST_S = 10.0, 180.0
 """How long a piece shall take at least and at most, where it is known how long a member of it takes."""
-FIRST = 200
-"""Members of a piece at most, before that is known."""
+FIRST, ROUNDS = 64, 8
+"""Members of a piece at most, or rounds of calls, before that is known."""
 
 
 class Cutting:
@@ -186,7 +321,7 @@ class Cutting:
         it."""
         self._left, self._workers, self._size = members, workers, size
         # So many a worker asks at once: a piece of a multiple of them leaves no place empty at its end.
-        self._calls = Sharing(workers).part(choice.engine.concurrency) if choice and choice.engine else 1
+        self._calls = max(1, choice.engine.concurrency // workers) if choice and choice.engine else 1
         self._done, self._seconds = 0, 0.0
 
     def next_size(self, most: int) -> int:
@@ -198,7 +333,7 @@ class Cutting:
                 each = self._seconds / self._done
                 size = max(min(size, int(LONGEST_S / each)), int(SHORTEST_S / each))
             else:
-                size = min(size, FIRST)
+                size = min(size, max(FIRST, ROUNDS * self._calls))
             size = -(-size // self._calls) * self._calls
         size = max(1, min(size, most))
         self._left -= size
@@ -210,12 +345,12 @@ class Cutting:
             self._done, self._seconds = self._done + members, self._seconds + seconds
 
 
-def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
+def do_piece(sent: bytes, name: str, piece: bytes, lane: int = 0) -> PieceResult:
     """Do one piece, wherever this runs; nothing where its shard is written already.
 
-    sent, piece: pickled (`SharedStage`, `Terms`) and `Piece`, for Prefect looks into other parameters. BackendError
-    where this worker has another version of the code, or another warehouse; BudgetSpent where the budget does not
-    suffice.
+    sent, piece: pickled (`SharedStage`, `Terms`) and `Piece`, for Prefect looks into other parameters. lane: that it is
+    worked in. BackendError where this worker has another version of the code, or another warehouse; BudgetSpent where
+    the budget does not suffice.
     """
     earlier = requests_sent()
     sent_stage: tuple[SharedStage, Terms] = pickle.loads(sent)
@@ -225,23 +360,34 @@ def do_piece(sent: bytes, name: str, piece: bytes) -> PieceResult:
     require_same_code(stage.run, written_stage, written_shard, terms.code)
     if mine.shard and stage.run.done(stage.name, mine.shard):
         return PieceResult(PieceCounts(mine.members), {})
-
-    def open_stage() -> tuple[Any, list[SharedCap]]:
-        """What is opened counts and spends with the other workers."""
-        ledger = None if terms.ledger is None else CallLedger(terms.ledger)
-        caps = {unit: SharedCap(ledger, name, step) for unit, (name, step) in terms.caps.items() if ledger}
-        with shared(Sharing(terms.workers, ledger)), spending(caps):
-            return stage.open(stage.assignment), [*caps.values()]
-
-    opened, caps = WORKER_CACHE.get_or_open(sent, open_stage)
-    begun = time.monotonic()
-    try:
-        result = stage.work(opened, mine)
-    finally:
-        for cap in caps:
-            cap.give_back()
+    kept, own = WORKER_CACHE.get_or_open(sent, lambda: _Kept(stage, terms)), CallMeters()
+    with metered_by(own), telling(terms, kept.sharing, name, lane, own):
+        opened, begun = kept.opened(), time.monotonic()
+        try:
+            result = stage.work(opened, mine)
+        finally:
+            for cap in kept.caps.values():
+                cap.give_back()
     requests, seconds = (requests_sent() - earlier).total(), time.monotonic() - begun
-    return result._replace(counts=result.counts._replace(requests=requests, seconds=seconds))
+    counts = result.counts._replace(requests=requests, seconds=seconds)
+    return result._replace(counts=counts, asked=dict(own.counted()))
+
+
+class _Kept:
+    """What a worker keeps of a command from piece to piece."""
+
+    def __init__(self, stage: SharedStage, terms: Terms) -> None:
+        ledger = None if terms.ledger is None else CallLedger(terms.ledger)
+        self.sharing = Sharing(range(terms.workers), set(), ledger)
+        self.caps = {unit: SharedCap(ledger, name, step) for unit, (name, step) in terms.caps.items() if ledger}
+        self._stage, self._gate, self._opened = stage, threading.Lock(), None
+
+    def opened(self) -> Any:
+        """What the pieces are worked with, opened once; it counts and spends with the other workers."""
+        with self._gate, shared(self.sharing), spending(self.caps):
+            if self._opened is None:
+                self._opened = self._stage.open(self._stage.assignment)
+        return self._opened
 
 
 # A name of its own, so that the function travels by its name and meets what a worker's process keeps.
@@ -258,7 +404,8 @@ def with_absolute_paths(run: Run) -> Run:
 
 
 class PieceProgress:
-    """Counts finished pieces and logs a line for each."""
+    """Counts pieces, finished and under way, wherever they are worked, and logs a line now and then: plain text, so
+    that it reads in any log."""
 
     def __init__(
         self,
@@ -272,30 +419,53 @@ class PieceProgress:
         and the share that is done. clock: seconds."""
         self._stage, self._names, self._say, self._clock = stage, names, say, clock
         self._members, self._begun = members, clock()
-        self._ended, self._counts = 0, PieceCounts()
+        self._said, self._ended, self._counts = self._begun, 0, PieceCounts()
+        self._last, self._gate = Counter[str](), threading.Lock()
 
-    def ended(self, _: Piece, counts: PieceCounts) -> None:
+    def ended(self, counts: PieceCounts) -> None:
         """A piece is done."""
-        self._ended += 1
-        self._counts = PieceCounts(*map(sum, zip(self._counts, counts, strict=True)))  # type: ignore[arg-type]
-        self._say(self._line(), self._counts.members / self._members)
+        with self._gate:
+            self._ended += 1
+            self._counts = PieceCounts(*map(sum, zip(self._counts, counts, strict=True)))  # type: ignore[arg-type]
+            if self._counts.members == self._members or self._clock() - self._said >= EVERY_S:
+                self._tell({}, 0)
 
-    def _line(self) -> str:
-        counts, seconds = self._counts, self._clock() - self._begun
-        members, failed = self._names
-        seconds_left = seconds / counts.members * (self._members - counts.members) if counts.members else 0
-        rate = f", {pace(counts.members / seconds)}/s" if counts.members and seconds > 0 else ""
+    def look(self, asked: Mapping[str, float], members: int, waited_s: float = 0.0, has_begun: bool = True) -> None:
+        """Says a line where the last one is some seconds ago, more of them where nothing came since. asked: what was
+        counted of pieces under way; members: of these; waited_s: since when nothing has come of them; has_begun:
+        whether anybody works them, from when on their time counts."""
+        with self._gate:
+            if not members or self._clock() - self._said < (WAITING_S if asked == self._last else EVERY_S):
+                return
+            if has_begun or self._ended:
+                self._tell(asked, members, waited_s)
+            else:
+                self._say(f"{self._stage}: no worker has begun yet; they may be starting", 0.0)
+                self._said = self._begun = self._clock()
+
+    def _tell(self, asked: Mapping[str, float], members: int, waited_s: float = 0.0) -> None:
+        counts, so_far, self._said, self._last = self._counts, by_what(asked), self._clock(), Counter(asked)
+        calls, open_ = so_far["calls"], so_far["open"]
+        answered = int(members * calls / (calls + open_)) if calls else 0
+        done, seconds, (names, failed) = counts.members + answered, self._said - self._begun, self._names
+        seconds_left = seconds / done * (self._members - done) if done else 0
+        tokens = counts.tokens + so_far["prompt_tokens"] + so_far["completion_tokens"]
+        absent = next((f" of {name.partition(' ')[2]}" for name in asked if name.startswith("absent ")), "")
         parts = [
-            f"{self._stage}: {counts.members:,}/{self._members:,} {members}{rate}",
+            f"{self._stage}: {counts.members:,}/{self._members:,} {names}",
+            f"about {answered:,} more answered" if answered else "",
+            f"{pace(done / seconds)}/s" if done and seconds > 0 else "",
             f"about {in_words(seconds_left)} left" if seconds_left else "",
-            f"{self._ended:,} {'pieces' if self._ended > 1 else 'piece'}",
-            f"{counts.calls:,} calls",
+            f"{self._ended:,} pieces" if self._ended > 1 else "",
+            f"{counts.calls + calls:,} calls",
+            f"{open_:,} open" if open_ else "",
+            f"waiting for replies{absent}, {in_words(waited_s)}" if waited_s >= WAITING_S and open_ else "",
             f"{counts.reused:,} replies reused",
             f"{counts.failed:,} {failed}",
-            f"{counts.tokens:,} tokens" if counts.tokens else "",
+            f"{tokens:,} tokens" if tokens else "",
             f"{counts.requests:,} requests to the store" if counts.requests else "",
         ]
-        return ", ".join(filter(None, parts))
+        self._say(", ".join(filter(None, parts)), min(1.0, done / self._members))
 
 
 class WorkerCache:

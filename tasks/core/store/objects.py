@@ -29,6 +29,7 @@ from rubricflow.tasks.core.store.files import Content, clear, write_atomically, 
 from rubricflow.tasks.core.text.digest import text_digest
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import S3Store
 
 T = TypeVar("T")
@@ -167,6 +168,10 @@ class Home:
     def versions(self, folder: Path) -> dict[str, str]:
         """The files below a folder by their paths relative to it, as `Folder.versions`."""
         return self.objects.versions(self._key(folder))
+
+    def older(self, folder: Path, seconds: float) -> list[Path]:
+        """The files below a folder that were written so long ago, or before."""
+        return [folder / name for name in self.objects.older(self._key(folder), time.time() - seconds)]
 
     def stored(self, path: Path) -> bytes | None:
         """The stored content of a file of the folder; None where there is none."""
@@ -330,6 +335,11 @@ class Folder:
                 versions[name] = f"{state.st_ino}-{state.st_mtime_ns}-{state.st_size}"
         return dict(sorted(versions.items()))
 
+    def older(self, folder: str, than_s: float) -> list[str]:
+        """The contents below a key, by their keys relative to it, that were stored before that time of the epoch."""
+        below = self.root / folder
+        return [name for name in self.versions(folder) if (below / name).stat().st_mtime <= than_s]
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -387,11 +397,18 @@ class Bucket:
 
     def versions(self, folder: str) -> dict[str, str]:
         """As `Folder.versions`: the store's name of each content, or else the time when it was written."""
+        tags = {name: meta["e_tag"] or meta["last_modified"] for name, meta in self._metas(folder).items()}
+        return {name: str(tags[name]).strip('"') for name in sorted(tags)}
+
+    def older(self, folder: str, than_s: float) -> list[str]:
+        """As `Folder.older`, by the store's clock."""
+        return [name for name, meta in self._metas(folder).items() if meta["last_modified"].timestamp() <= than_s]
+
+    def _metas(self, folder: str) -> dict[str, ObjectMeta]:
         pages = self._ask("listed", folder, lambda store: list(store.list(folder, chunk_size=_PAGE)))
         metas = list(chain.from_iterable(pages))
         count_requests(listings=1 + len(metas) // _PAGE)
-        tags = {meta["path"].removeprefix(f"{folder}/"): meta["e_tag"] or meta["last_modified"] for meta in metas}
-        return {name: str(tags[name]).strip('"') for name in sorted(tags)}
+        return {meta["path"].removeprefix(f"{folder}/"): meta for meta in metas}
 
     def _ask(self, verb: str, key: str, request: Callable[[S3Store], T]) -> T:
         """Send a request, which may be made twice; a refusal reads the same, whatever store it comes from.

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -51,8 +51,11 @@ class SqliteFile:
             self._connection = _connect(self._path, self._format, read_only)
 
     def close(self) -> None:
-        """Gives the file back; closing twice is harmless."""
+        """Gives the file back, whose log is in it then, also where others keep it open: a copy of the file alone holds
+        all of it. Closing twice is harmless."""
         with self._lock:
+            with suppress(sqlite3.Error):  # it is closed, or only read
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._connection.close()
 
     def __enter__(self) -> Self:

@@ -54,6 +54,11 @@ class Warehouse(Home):
     """Holds runs and, in a folder, the reply store."""
 
     @property
+    def keeps_replies(self) -> bool:
+        """Whether there is a store of replies: one that somebody names or, beside the runs of a folder, a file."""
+        return bool(self.replies_named) or not self.mirrored
+
+    @property
     def replies(self) -> str | Path:
         """Where replies are kept: the file or `postgresql://…` of RUBRICFLOW_REPLIES, else a file of the folder.
 
@@ -165,6 +170,36 @@ class Run(Marks):
             look_again(self.folder)
             for folder in {path.parent for path in (*marks, *files)}:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def copy_to(self, other: Run) -> int:
+        """Write the same shards and pages into a run of a folder, files held against their marks, and marks last; gives
+        how many files. The manifest is the caller's. What is there is written anew, so a killed copy goes on."""
+        marks = self._marks(self.folder / DONE)
+        copies = dict[Path, Path]()
+        for mark_path, mark in marks.items():
+            stage, shard = mark_path.parent.name, mark_path.stem
+            files = self._files(stage, {shard: mark})
+            self._hold(files)
+            copies |= {other.file(row.table, stage, shard): path for path, (row, _) in files.items()}
+        own = {path.relative_to(other.folder).parts[0] for path in copies} | {DONE, "_index", "manifest.json"}
+        stored = self.warehouse.versions(self.folder)
+        pages = [name for name in stored if Path(name).parts[0] not in own and not name.startswith(".")]
+        self.warehouse.fetch_all(self.folder / name for name in pages)
+        for path, source in (copies | {other.folder / name: self.folder / name for name in pages}).items():
+            other.warehouse.write(path, source.read_bytes())
+        for path in sorted(marks, key=lambda path: path.stem == LAST):  # a stage's last mark names the others
+            mark = marks[path].model_copy(update={"attempt": ""})
+            other.warehouse.write(other._mark_path(path.parent.name, path.stem), mark_bytes(mark))
+        return len(copies) + len(pages)
+
+    def sweep(self, older_s: float) -> int:
+        """Remove tables' files that no done-mark names and that are older than so many seconds: what killed writers
+        left, and nobody will mark; gives how many."""
+        marked = {path for paths in self.all_parts().values() for path in paths}
+        old = self.warehouse.older(self.folder, older_s)
+        left = [path for path in old if path.suffix == ".parquet" and path not in marked]
+        self.warehouse.delete(left)
+        return len(left)
 
     def _write_to_folder(
         self, stage: str, shard: str, files: Mapping[str, memoryview], marked: dict[str, MarkedTable]

@@ -177,11 +177,10 @@ def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: 
     if len(open_packs) > 1 and not placement.is_local:
         pieces = [Piece(f"{stage} {pack.name}", pack.rows, pack.name, pack) for pack in open_packs]
 
-        def ended(piece: Piece, counts: PieceCounts) -> None:
+        def ended(piece: Piece, _: PieceCounts) -> None:
             require_visible(run, (stage, piece.content.name))
-            predicted(counts.members)
 
-        share_out(share_of(assignment), lambda _: pieces, len(pieces), placement, ended)
+        share_out(share_of(assignment), lambda _: pieces, to_do, len(pieces), placement, ended)
         look_again(run.folder)
         return
     for pack in open_packs:
@@ -196,7 +195,8 @@ def share_of(assignment: PredictionAssignment) -> SharedStage:
         plan = plan.model_copy(update={"language_model": str(Path(plan.language_model).absolute())})
     assignment = assignment._replace(run=run, plan=plan)
     written = (assignment.fitted, FITTED)
-    return SharedStage(assignment.stage, "packs", run, assignment, written, open=Predictor.of, work=_predict_piece)
+    stage, members = assignment.stage, ("gradings predicted", "without a prediction")
+    return SharedStage(stage, stage, members, run, assignment, written, open=Predictor.of, work=_predict_piece)
 
 
 def _predict_piece(predictor: Predictor, piece: Piece) -> PieceResult:

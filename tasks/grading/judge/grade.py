@@ -15,7 +15,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
-from rubricflow.tasks.core.llm.ask import Attempt, Checked, OnOpen, RequestOutcome, Wave, ask, ignore_open, ignore_wave
+from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome, Wave, ask, ignore_wave
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.text.tokens import tokens
@@ -48,17 +48,16 @@ def grade_batch(
     rater: Rater,
     replies: Replies,
     on_wave: Callable[[Wave], None] = ignore_wave,
-    on_open: OnOpen = ignore_open,
 ) -> Graded:
     """Grade cases under their bundles; a case without enough words is settled without a call, and one of which a file
     could not be read stays without a score.
 
-    on_open, on_wave: are told of the beginning and the end of each wave of calls.
+    on_wave: is told of the end of each wave of calls.
     """
 
     def ask_all(requests: Sequence[Request]) -> list[RequestOutcome[Any]]:
         backend, mender = rater.backend, rater.mender
-        return ask(requests, backend, replies, check, repair, on_wave=on_wave, mender=mender, on_open=on_open)
+        return ask(requests, backend, replies, check, repair, on_wave=on_wave, mender=mender)
 
     outcomes = {place: _unasked(case) for place, case in enumerate(cases) if asks_nobody(case)}
     if cases and is_compared(cases[0]):

@@ -26,6 +26,7 @@ from rubricflow.tasks.core.llm.choices import Path as ValuePath
 from rubricflow.tasks.core.llm.choices import Place, level_probabilities, offsets
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, rescale
+from rubricflow.tasks.core.llm.meters import Metered
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
@@ -93,6 +94,8 @@ def rater(
     if judge.backend == "embedded":
         # How the encoder computed stands in every attempt; workers on processors of two kinds are one rater.
         models = embedded.MODEL
+    if kind.needs != "engine":  # of others `open_backend` counts the calls
+        backend = Metered(backend, None)
     return Rater(f"{judge.backend}:{models}:{judge.protocol}", rater_kind, backend, mender, **asking)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from rubricflow.tasks.core.contracts.backends import Grader, is_generative
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.ask import OnOpen, Wave, ignore_open, ignore_wave
 from rubricflow.tasks.core.llm.backend import KeyOf
 from rubricflow.tasks.core.llm.foreign import foreign_scores
 from rubricflow.tasks.core.llm.mailbox import asking_together
@@ -67,7 +66,7 @@ class Assignment:
 def study_replies(plan: Judge, warehouse: Warehouse) -> Replies:
     """The store of a judge's replies. It keeps nothing of a file of recorded replies, which stands alone: what the
     warehouse keeps may be of another recording; and nothing of an encoder where that would need a database."""
-    is_free = warehouse.mirrored and not is_generative(plan)
+    is_free = not warehouse.keeps_replies and not is_generative(plan)
     return open_replies(":memory:" if plan.replies or is_free else warehouse.replies)
 
 
@@ -87,23 +86,14 @@ def study_rater(assignment: Assignment, replies: Replies, key_of: KeyOf, grader:
 class ShardJudge:
     """A rater with all that it needs besides a shard's cases; made once for many shards."""
 
-    def __init__(
-        self,
-        assignment: Assignment,
-        rater: Rater,
-        replies: Replies,
-        on_wave: Callable[[Wave], None] = ignore_wave,
-        on_open: OnOpen = ignore_open,
-    ) -> None:
-        """on_open, on_wave: are called at the beginning and the end of each wave of calls. InputError where an example
-        is lacking, or what the study keeps of is not there."""
+    def __init__(self, assignment: Assignment, rater: Rater, replies: Replies) -> None:
+        """InputError where an example is lacking, or what the study keeps of is not there."""
         plan, people = assignment.plan, assignment.people
         if plan.foreign:
             self._recorded = foreign_scores(plan.foreign, assignment.base)
             self._explained = explanations(plan.foreign, assignment.base)
         labelled = replace(rater, rater_id=f"{rater.rater_id}:{assignment.label}") if assignment.label else rater
         self._assignment, self._rater, self._replies = assignment, labelled, replies
-        self._on_wave, self._on_open = on_wave, on_open
         self._teaching = teaching_of(
             assignment.run,
             plan.examples,
@@ -129,7 +119,7 @@ class ShardJudge:
         with asking_together() as piece:
             for sample in repeated(self._rater, plan.samples):
                 with piece():
-                    graded.append(grade_batch(shown, sample, self._replies, self._on_wave, self._on_open))
+                    graded.append(grade_batch(shown, sample, self._replies))
         if plan.foreign:
             signal_recorded(graded, self._recorded, plan.foreign)
             if plan.foreign.explanation:

@@ -27,6 +27,7 @@ from rubricflow.tasks.core.contracts.tables.judging import (
     Supports,
 )
 from rubricflow.tasks.core.llm.mailbox import asking_together
+from rubricflow.tasks.core.llm.meters import METERS
 from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.runs import credential, log, task
@@ -44,7 +45,7 @@ from rubricflow.tasks.core.monitor.shared_stage import (
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run, counted
-from rubricflow.tasks.grading.judge.progress import Progress
+from rubricflow.tasks.grading.judge.rows import Graded
 from rubricflow.tasks.grading.judge.second_look import JudgedAnswers, write_second_look
 from rubricflow.tasks.grading.judge.shard_judge import Assignment, ShardJudge, study_rater, study_replies
 from rubricflow.tasks.grading.judge.stored_cases import in_shard_order, sheets_of
@@ -56,6 +57,8 @@ WHOLE_ITEMS = 20_000
 for their rounds run together; a larger item is a shard of its own."""
 
 
+MEMBERS = ("responses", "unscored")
+"""What lines about progress count."""
 WRITTEN: tuple[type[Row], ...] = (Judgments, Gradings, Attempts)
 
 
@@ -146,19 +149,23 @@ def _judge_here(assignment: Assignment, shards: Sequence[Shard], grader: Grader 
     """Judges the shards that are not done one after the other, in this process."""
     run, plan = assignment.run, assignment.plan
     with study_replies(plan, run.warehouse) as replies, _libraries_out_of_collection():
-        to_judge = sum(shard.responses for shard in shards if not shard.done)
-        progress = Progress(plan.samples * to_judge, saying(run.run_id, assignment.stage), stage=assignment.stage)
-        watched = progress.watch(study_rater(assignment, replies, credential, grader))
-        shard_judge = ShardJudge(assignment, watched, replies, progress.wave, progress.opened)
-        rows = in_shard_order(run, assignment.responses)
-        with looking(progress.look), asking_together() as piece:
+        to_judge = plan.samples * sum(shard.responses for shard in shards if not shard.done)
+        progress = PieceProgress(assignment.stage, to_judge, MEMBERS, saying(run.run_id, assignment.stage))
+        shard_judge = ShardJudge(assignment, study_rater(assignment, replies, credential, grader), replies)
+        rows, under_way, before = in_shard_order(run, assignment.responses), 0, METERS.counted()
+
+        def look() -> None:
+            asked = METERS.counted()
+            asked.subtract(before)
+            progress.look(asked, under_way, METERS.waited_s)
+
+        with looking(look), asking_together() as piece:
             for shard in shards:
                 mine = list(islice(rows, shard.responses))
                 if not shard.done:
+                    under_way, before = plan.samples * shard.responses, METERS.counted()
                     with piece():
-                        for graded in shard_judge.judge(assignment.stage, shard.name, mine):
-                            progress.graded(graded)
-        progress.end()
+                        progress.ended(_counts(shard_judge.judge(assignment.stage, shard.name, mine)))
 
 
 @contextmanager
@@ -293,9 +300,6 @@ def _share_out(assignment: Assignment, shards: Sequence[Shard], placement: Place
     to_judge = sum(gap.stop - gap.start for gap in gaps)
     if not to_judge:
         return
-    progress = PieceProgress(
-        assignment.stage, plan.samples * to_judge, ("responses", "unscored"), saying(stage.run.run_id, assignment.stage)
-    )
     cutting: list[Cutting] = []
 
     def pieces(workers: int) -> Iterator[Piece]:
@@ -311,9 +315,8 @@ def _share_out(assignment: Assignment, shards: Sequence[Shard], placement: Place
     def ended(piece: Piece, counts: PieceCounts) -> None:
         cutting[0].ended(piece.members // plan.samples, counts.seconds)
         parts.ended(piece.content)
-        progress.ended(piece, counts)
 
-    share_out(stage, pieces, to_judge, placement, ended, lambda: cut(assignment, shards))
+    share_out(stage, pieces, plan.samples * to_judge, to_judge, placement, ended, lambda: cut(assignment, shards))
 
 
 def share_of(assignment: Assignment, shards: Sequence[Shard]) -> SharedStage:
@@ -321,7 +324,8 @@ def share_of(assignment: Assignment, shards: Sequence[Shard]) -> SharedStage:
     run = with_absolute_paths(assignment.run)
     return SharedStage(
         name=assignment.parts,
-        pieces="pieces",
+        label=assignment.stage,
+        members=MEMBERS,
         run=run,
         assignment=replace(assignment, run=run, base=assignment.base.resolve()),
         written=(assignment.inputs, next(shard.name for shard in shards if not shard.done)),
@@ -358,14 +362,18 @@ def _judge_piece(opened: tuple[Assignment, ShardJudge], piece: Piece) -> PieceRe
         inputs = assignment.run.shard(ShardInputs, assignment.inputs, part.shard)
         rows = inputs.slice(part.start, part.stop - part.start).to_pylist()
         graded = shard_judge.judge(assignment.parts, part.name, rows)
+    return PieceResult(_counts(graded), {})
+
+
+def _counts(graded: Sequence[Graded]) -> PieceCounts:
+    """What came of a shard, or a part of one."""
     attempts = [attempt for sample in graded for called in sample.called for attempt in called.answer.attempts]
     paid = [attempt.reply for attempt in attempts if not attempt.stored]
     gradings = list(chain.from_iterable(sample.gradings for sample in graded))
-    counts = PieceCounts(
+    return PieceCounts(
         members=len(gradings),
         failed=sum(grading.scored.score is None for grading in gradings),
         calls=len(paid),
         reused=len(attempts) - len(paid),
         tokens=sum((reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for reply in paid),
     )
-    return PieceResult(counts, {})

@@ -18,7 +18,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import RubricSettings, Study
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.scripted import Offline
-from rubricflow.tasks.core.llm.calls import telling
+from rubricflow.tasks.core.llm.meters import telling
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.lock import offline
@@ -77,9 +77,9 @@ def finished(
             store = opened.enter_context(open_replies(replies))
             judge = study.judge.lead
             backend = model_by(store) if is_generative(judge) else Offline(offline.MODEL, offline.answer)
-            told = opened.enter_context(telling(backend, lambda line: print(f"lock: {line}")))
+            opened.enter_context(telling(lambda line: print(f"lock: {line}")))
             structured = judge.engine is None or judge.engine.structured
-            maker = Maker(told, store, judge.sampling, structured)
+            maker = Maker(backend, store, judge.sampling, structured)
         made = as_judged(item_rubrics, authored, items, study.rubrics, maker)
     types = types_of(items)
     rubrics = {}

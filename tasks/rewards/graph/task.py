@@ -16,16 +16,15 @@ from rubricflow.tasks.core.contracts.tables.people import Votes
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs, without_graph
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import AskedByWorkers, UnansweredError
-from rubricflow.tasks.core.llm.calls import Watched, telling
+from rubricflow.tasks.core.llm.calls import Watched
+from rubricflow.tasks.core.llm.meters import telling
 from rubricflow.tasks.core.llm.opening import model_of, open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies, shown_place
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
-from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.runs import credential, task
 from rubricflow.tasks.core.monitor.shared_stage import (
     Piece,
     PieceCounts,
-    PieceProgress,
     PieceResult,
     SharedStage,
     share_out,
@@ -128,11 +127,8 @@ def _built_here(assignment: GraphAssignment, inputs: _Inputs) -> list[Built]:
     run, plan, base, *_ = assignment
     if inputs.subjects.keys() == inputs.written.keys() or not is_generative(plan):
         return build(*inputs, None)
-    with (
-        open_replies(run.warehouse.replies) as replies,
-        telling(open_backend(plan, base, replies, credential), _say) as told,
-    ):
-        return build(*inputs, Annotator(told, replies, plan, _say))
+    with open_replies(run.warehouse.replies) as replies, telling(_say):
+        return build(*inputs, Annotator(open_backend(plan, base, replies, credential), replies, plan, _say))
 
 
 def _say(line: str) -> None:
@@ -183,10 +179,8 @@ def _built_by_workers(assignment: GraphAssignment, inputs: _Inputs, placement: P
         return _built_here(assignment, inputs)
     errors: Mapping[str, str] = {}
     if lacking:
-        stage = share_of(assignment)
-        rubrics, say = sum(piece.members for piece in lacking), saying(run.run_id, "graph")
-        progress = PieceProgress("graph", rubrics, ("rubrics", "requests failed"), say)
-        errors = share_out(stage, lambda _: lacking, len(lacking), placement, progress.ended)
+        rubrics = sum(piece.members for piece in lacking)
+        errors = share_out(share_of(assignment), lambda _: lacking, rubrics, len(lacking), placement)
     with open_replies(place) as replies:
         return build(*inputs, reading(replies, errors))
 
@@ -195,7 +189,8 @@ def share_of(assignment: GraphAssignment) -> SharedStage:
     """The stage as workers get it."""
     sent = assignment._replace(run=with_absolute_paths(assignment.run), base=assignment.base.resolve())
     written = assignment.bundles.stage, "all"
-    return SharedStage("graph", "packs", sent.run, sent, written, _open_rubrics, _ask_about, choice=sent.plan)
+    members = "rubrics", "requests failed"
+    return SharedStage("graph", "graph", members, sent.run, sent, written, _open_rubrics, _ask_about, sent.plan)
 
 
 class _OpenedRubrics(NamedTuple):

@@ -57,6 +57,10 @@ _MODELS_S = 10.0
 """For which the list of models is waited for."""
 _BYTES_PER_TOKEN = 4
 """Of UTF-8, or more, in most languages."""
+_SHARE_S = 1.0
+"""How often a process that shares calls with others looks how many are its own."""
+_DRAIN_S = 3600.0
+"""For how long one that is about to be ended begins no call."""
 _logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
@@ -155,12 +159,11 @@ class OpenAI(Backend):
         self._engine, self._form = engine, Completions(engine, key)
         self._clock, self._sleep = clock, sleep
         self._replicas = [_Replica(url.rstrip("/")) for url in engine.urls]
-        mine = sharing()
-        self._concurrency = mine.part(engine.concurrency)
-        self._level = Level(self._concurrency)
+        self._sharing = sharing()
+        self._level = Level(self._sharing.part(engine.concurrency))
         account = " ".join(sorted((*engine.urls, engine.key)))
         limits = engine.requests_per_minute, engine.tokens_per_minute
-        self._pace = Pace(*limits, clock, sleep, mine.ledger, account)
+        self._pace = Pace(*limits, clock, sleep, self._sharing.ledger, account)
         self._prefixes = Prefixes(len(engine.urls), engine.concurrency)
         self._answered = self._given_up = 0
         self._took = self._looked = False
@@ -199,11 +202,23 @@ class OpenAI(Backend):
         return self._shared.running()
 
     async def _ask_all(self, wave: _Wave) -> None:
-        """As many workers as may be in flight take one request after the other."""
+        """As many workers as may be in flight take one request after the other; more of them as soon as other
+        processes of the run leave this one more calls."""
         self._warn_of_unfit(wave.requests)
         async with asyncio.TaskGroup() as workers:
-            for _ in range(min(self._concurrency, len(wave.requests))):
-                workers.create_task(self._work(wave))
+            working: set[asyncio.Task[None]] = set()
+            while wave.end is None:
+                most = self._sharing.part(self._engine.concurrency)
+                self._level.allow(most)
+                if self._sharing.drains:
+                    self._pace.hold(_DRAIN_S)
+                for _ in range(min(most, len(wave.requests)) - len(working)):
+                    working.add(workers.create_task(self._work(wave)))
+                if self._sharing.ledger is None:
+                    break
+                _, working = await asyncio.wait(working, timeout=_SHARE_S)
+                if not working:
+                    break
         if wave.end:
             wave.out.put(wave.end)
 

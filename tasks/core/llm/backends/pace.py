@@ -65,6 +65,13 @@ class Level:
         self._used, self._halved_s = 0, -math.inf
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    def allow(self, most: int) -> None:
+        """So many may be made at once at most from now on."""
+        if most != self._most:
+            self.size = float(most) if self.size >= self._most else min(self.size, float(most))
+            self._most = most
+            self._fill()
+
     def locked(self) -> bool:
         """Whether a call has to wait."""
         return self._used >= int(self.size) or bool(self._waiting)

@@ -26,6 +26,19 @@ def test_keeps_replies_and_not_errors(tmp_path):
         store.close()
 
 
+def test_a_copy_of_the_file_alone_has_all_replies_though_a_worker_keeps_it_open(tmp_path):
+    with ReplyStore(tmp_path / "r") as worker:
+        with ReplyStore(tmp_path / "r") as command:
+            worker.put_many(
+                [("a", "m", Reply(text="one", latency_s=1.0)), ("b", "m", Reply(text="two", latency_s=2.0))]
+            )
+            command.put_many([("c", "other", Reply(text="three"))])
+        (tmp_path / "copy").write_bytes((tmp_path / "r").read_bytes())
+    with ReplyStore(tmp_path / "copy", read_only=True) as copy:
+        assert len(copy) == 3
+        assert (copy.latency("m"), copy.latency("other"), copy.latency("nobody")) == (1.5, None, None)
+
+
 def test_says_which_replies_another_writer_gave_first(tmp_path):
     with ReplyStore(tmp_path / "r") as mine, ReplyStore(tmp_path / "r") as theirs:
         assert theirs.put_many([("a", "m", Reply(text="theirs")), ("b", "m", Reply(text="same"))]) == {}

@@ -40,7 +40,7 @@ class Submitted:
         self.begun: list[str] = []
         self.now = self.most = 0
 
-    def submit(self, piece: str) -> Any:
+    def submit(self, piece: str, lane: int) -> Any:
         return SimpleNamespace(result=lambda timeout: self._result(piece))
 
     def _result(self, piece: str) -> Any:
@@ -155,7 +155,7 @@ class Waiting:
         self.looks = looks
         self.counted = 0
 
-    def submit(self, piece: str) -> Any:
+    def submit(self, piece: str, lane: int) -> Any:
         return SimpleNamespace(result=self._result)
 
     def _result(self, timeout: float) -> str:

@@ -100,6 +100,35 @@ def test_writers_of_one_shard_leave_it_once(url: str, tmp_path: Path, machine: C
     assert len(files) >= 1  # those of losers stay, and nobody reads them
 
 
+@pytest.mark.parametrize("is_bucket", [True, False])
+def test_a_sweep_removes_what_is_old_and_unmarked_alone(url: str, tmp_path: Path, is_bucket: bool) -> None:
+    run = opened(url if is_bucket else tmp_path / "folder")
+    fill(run, "0", "all")
+    stray = run.file("items", "ingest", "1", "lost" if is_bucket else "")
+    run.warehouse.write(stray, b"half")
+    before = set(run.warehouse.versions(run.folder))
+    assert run.sweep(3600) == 0
+    assert run.sweep(-5) == 1
+    assert before - set(run.warehouse.versions(run.folder)) == {stray.relative_to(run.folder).as_posix()}
+    assert len(ids(run)) == 6
+
+
+@pytest.mark.parametrize("is_bucket", [True, False])
+def test_a_copy_in_a_folder_is_the_run(url: str, tmp_path: Path, is_bucket: bool) -> None:
+    run, copy = opened(url if is_bucket else tmp_path / "folder"), opened(tmp_path / "copy")
+    fill(run, "0", "1", "all")
+    fill(run, "0", stage="judge")
+    run.warehouse.write(run.folder / "pages" / "a.html", b"page")
+    assert run.copy_to(copy) == run.copy_to(copy) == 9
+    assert copy.ref(Items, "ingest") == run.ref(Items, "ingest")
+    assert ids(copy) == ids(run)
+    assert [path.relative_to(copy.folder) for path in copy.marks()] == [
+        path.relative_to(run.folder) for path in run.marks()
+    ]
+    assert not [problem for look in look_at_run(copy) for problem in look.problems]
+    assert (copy.folder / "pages" / "a.html").read_bytes() == b"page"
+
+
 def test_a_file_without_a_mark_is_not_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed between the files and the mark."""
     run = opened(url)

@@ -211,7 +211,7 @@ def test_a_worker_opens_its_model_once_with_its_share_of_the_limits(tmp_path: Pa
         opens = door.open_backend
         patched.setattr(door, "open_backend", lambda *_: (shares.append(sharing()), opens(*_))[1])
         graphed(run_of(tmp_path, WEIGHTS), study(), DASK)
-    assert [(share.workers, share.ledger is not None) for share in shares] == [(4, True)] * 2
+    assert [(len(share.lanes), share.ledger is not None) for share in shares] == [(4, True)] * 2
     (crew,) = crews
     assert len(crew.sizes) == 5, "the rubric of one criterion needs no reply"
     assert max(crew.sizes) < 5_000, "what a piece takes along"
