@@ -11,6 +11,7 @@ from itertools import combinations, product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from pydantic import ValidationError
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
@@ -197,7 +198,7 @@ def temperature(logits: Floats, grades: Ints) -> float:
     def loss_at(log_temperature: float) -> float:
         return loss(logits[labelled], grades[labelled], np.exp(log_temperature))
 
-    # Convex in 1/T and so with one minimum in log T.
+    # Convex in 1/T and so with one minimum in log T
     best = minimize_scalar(loss_at, bounds=(-np.log(BOUND), np.log(BOUND)), method="bounded")
     return 1.0 if best.fun >= loss_at(0.0) else float(np.exp(best.x))
 
@@ -233,14 +234,9 @@ def label_correlations(levels: Ints) -> tuple[Floats, Ints]:
 
     levels: (n, K), MISSING where there is none. NaN where a concept does not vary on the common responses.
     """
-    present = (levels != MISSING).astype(np.float64)
-    x = np.where(levels == MISSING, 0, levels).astype(np.float64)
-    # Sums over common responses; of whole numbers, so that a constant column leaves an exact zero.
-    n, sums, squares, products = present.T @ present, x.T @ present, (x * x).T @ present, x.T @ x
-    spread = n * squares - sums**2
-    scale = np.sqrt(spread * spread.T)
-    r = np.divide(n * products - sums * sums.T, scale, out=np.full_like(scale, np.nan), where=scale > 0)
-    return np.clip(r, -1.0, 1.0), n.astype(np.int64)
+    labels = pd.DataFrame(levels).where(levels != MISSING)
+    present = labels.notna().to_numpy(np.int64)
+    return labels.corr().to_numpy(), present.T @ present
 
 
 def partial_correlations(precision: Floats) -> Floats:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,7 +27,6 @@ from rubricflow.tasks.methods.bottleneck.data import MISSING, Estimates, Labelle
 from rubricflow.tasks.methods.bottleneck.fit import (
     Trained,
     concept_estimates,
-    concept_predictor,
     grade_validation,
     narrowed,
     parameter_count,
@@ -34,7 +34,7 @@ from rubricflow.tasks.methods.bottleneck.fit import (
 )
 from rubricflow.tasks.methods.bottleneck.loop import Losses, concept_loss, read, task_loss, train_on_states
 from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, Head, LatentHead, expected_levels
-from rubricflow.tasks.methods.bottleneck.states import FrozenStates, Rows, StateEncoder
+from rubricflow.tasks.methods.bottleneck.states import Rows, StateEncoder
 
 MIXING = 0.2
 """Both parameters of the Beta distribution that λ is drawn from: mostly near 0 or 1."""
@@ -57,7 +57,7 @@ class GradeHead(nn.Module):
         return logits[:, 0] + self.bias
 
 
-class Pooled(FrozenStates):
+class Pooled(StateEncoder):
     """An encoder whose inputs are one state each: the mean of those that another one gives for them now."""
 
     def __init__(self, encoder: StateEncoder) -> None:
@@ -102,14 +102,13 @@ def plm(data: LabelledData, encoder: StateEncoder, plan: Training, seed: int) ->
         return grade_validation(probabilities(encoder, validation_rows), data.grades[validation_rows])
 
     course = train_on_states(model, encoder, rows, loss, validate, plan=plan, seed=seed)
-    weights, parameters = encoder.state_dict(), parameter_count(model, encoder)
     model.cpu()
 
-    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
-        encoder.load_state_dict(weights)
+    def estimate(encoder: StateEncoder, rows: Ints) -> Estimates:
         return Estimates(None, probabilities(encoder, rows))
 
-    return Trained(weights, (course.epochs, 0), course.validation, parameters, course.history, predict)
+    weights, parameters = encoder.state_dict(), parameter_count(model, encoder)
+    return Trained(weights, (course.epochs, 0), course.validation, parameters, course.history, estimate)
 
 
 @dataclass(frozen=True)
@@ -196,15 +195,14 @@ def train_jointly(data: LabelledData, encoder: StateEncoder, plan: Training, see
         return grade_validation(estimated.grades, data.grades[validation_rows])
 
     course = train_on_states(model, encoder, rows, batch_loss, validate, plan=plan, seed=seed)
-    parameters = parameter_count(model, encoder)
-    reader, head, weights = model.cpu().reader, model.as_head(), encoder.state_dict()
+    reader, head = model.cpu().reader, model.as_head()
     return Trained(
-        encoder_state=weights,
+        encoder_state=encoder.state_dict(),
         epochs=(course.epochs, 0),
         validation=course.validation,
-        parameters=parameters,
+        parameters=parameter_count(model, encoder),
         history=course.history,
-        predict=concept_predictor(reader, head, weights),
+        estimate=partial(concept_estimates, reader, head),
         concept_encoder=reader,
         head=head,
     )
@@ -251,7 +249,7 @@ def pseudo_levels(data: LabelledData, encoder: StateEncoder) -> Ints:
     if not unlabelled.any():
         return pseudo
     encoder.load_state_dict(None)
-    means = encoder.means if isinstance(encoder, Pooled) else Pooled(encoder).means
+    means = Pooled(encoder).means
     scaled = StandardScaler().fit(means[train]).transform(means)
     for concept, levels in enumerate(data.levels.T):
         labelled = train & (levels != MISSING)

@@ -123,11 +123,10 @@ def cb_llm(
     weights, parameters = encoder.state_dict(), parameter_count(layer, encoder) + head.numbers
     layer.cpu()
 
-    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
-        encoder.load_state_dict(weights)
+    def estimate(encoder: StateEncoder, rows: Ints) -> Estimates:
         return Estimates(None, head(read(layer, encoder, rows)))
 
-    return Trained(weights, (course.epochs, 0), validation, parameters, course.history, predict)
+    return Trained(weights, (course.epochs, 0), validation, parameters, course.history, estimate)
 
 
 def concept_scores(texts: Sequence[str], concepts: Concepts, embed: Embed) -> Floats:

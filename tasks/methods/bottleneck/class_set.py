@@ -33,7 +33,6 @@ from rubricflow.tasks.methods.bottleneck.data import BIAS, MISSING, Concepts, La
 from rubricflow.tasks.methods.bottleneck.measures import human_rows
 from rubricflow.tasks.methods.bottleneck.rater_noise import consensus
 from rubricflow.tasks.methods.bottleneck.states import Adapted, Cached, StateEncoder, TunedBackbone, encode
-from rubricflow.tasks.methods.bottleneck.states import load as load_states
 
 MEAN = "mean"
 
@@ -91,7 +90,7 @@ def class_set(
         decided = [{**label, "rater_id": "", "decision": label["level"]} for label in final]
         levels, weights = _by_rater(decided, bundle, ids)[""], None
     target = target_scores(gradings, study.evaluation.target)
-    scores = dict(zip(target["response_id"].to_pylist(), target["score"].to_pylist(), strict=True))
+    scores = target.to_pandas().set_index("response_id")["score"].reindex(ids).to_numpy(np.float64)
     item_rows = {item["item_id"]: item for item in run.read(items).to_pylist()}
     answered = []
     for item_id, text in zip(item_ids, texts, strict=True):
@@ -110,7 +109,7 @@ def class_set(
         bundle_id=locked[0]["bundle_id"],
         item_ids=tuple(item_ids),
         answered=tuple(answered),
-        target=np.array([scores.get(response_id) for response_id in ids], np.float64),
+        target=scores,
         marks=marks_by_rater,
         scores=by_rater.reindex(index=ids, columns=list(kinds)).astype(float),
         kinds=kinds,
@@ -134,8 +133,7 @@ def _encoder(
     if plan.encoder == "lora":
         return partial(Adapted, backbone, tokens, plan.adapter)
     folder = run.warehouse.root / "states" / digest_of([backbone.name, tokens.digest])[:16]
-    states = load_states(folder) or encode(backbone, tokens, folder)
-    return partial(Cached, states)
+    return partial(Cached, encode(backbone, tokens, folder))
 
 
 def concepts_of(bundle: Bundle) -> Concepts:
@@ -265,23 +263,21 @@ def labelled(
     responses: pa.Table,
     bundle: Bundle,
     levels: Floats,
-    scores: Mapping[str, float],
+    scores: Floats,
     bands: int | None,
     weights: Floats | None = None,
 ) -> LabelledData:
     """The labels of a data set.
 
-    responses: response_id and split, sorted by the id. levels: (n, K), NaN where there is none. scores: response → the
-    human score that counts.
+    responses: response_id and split, sorted by the id. levels: (n, K), scores: (n,) the human score that counts; NaN
+    where there is none.
     """
-    ids = responses["response_id"].to_pylist()
-    targets = np.array([scores.get(response_id, np.nan) for response_id in ids], np.float64)
     return LabelledData(
-        response_ids=tuple(ids),
+        response_ids=tuple(responses["response_id"].to_pylist()),
         concepts=concepts_of(bundle),
         levels=_classes(levels),
         weights=np.ones(levels.shape) if weights is None else weights,
-        grades=grades_of(targets, bundle.scale, bands),
+        grades=grades_of(scores, bundle.scale, bands),
         scores=grade_classes(bundle.scale, bands),
         split=np.array(responses["split"].to_pylist(), np.str_),
     )

@@ -80,7 +80,7 @@ def ct_cbm(
     train = partial(train_jointly, plan=plan, seed=seed, loss=plain_loss(plan))
     first = train(data, encoder)
     weights, tops = encoder.state_dict(), data.concepts.tops
-    still = encoder if isinstance(encoder, Pooled) else Pooled(encoder)
+    still = Pooled(encoder)
     bank = candidates(texts, data.rows("train"))
     rounds: list[Trained] = [first]
     joined: list[int] = []  # columns of the bank, in the order in which they joined, one in each round
@@ -95,8 +95,7 @@ def ct_cbm(
     assert reader is not None
     assert head is not None
 
-    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
-        encoder.load_state_dict(weights)
+    def estimate(encoder: StateEncoder, rows: Ints) -> Estimates:
         extended = concept_estimates(reader, head, encoder, rows)
         assert extended.levels is not None
         return Estimates(extended.levels[:, : len(tops), : tops.max() + 1], extended.grades)
@@ -114,7 +113,7 @@ def ct_cbm(
         epochs=(first.epochs[0], later_epochs),
         parameters=parameter_count(reader, encoder) + head.weights.size + head.bias.size,
         history=history,
-        predict=predict,
+        estimate=estimate,
     )
 
 

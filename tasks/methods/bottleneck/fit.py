@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -48,12 +49,17 @@ class Trained:
     """Numbers trained."""
     history: list[dict[str, Any]]
     """One entry an epoch, see `Course`."""
-    predict: Callable[[StateEncoder, Ints], Estimates]
-    """Estimates for rows of an encoder, in their order; a tuned encoder takes the weights above first."""
+    estimate: Callable[[StateEncoder, Ints], Estimates]
+    """Estimates for rows of an encoder with the weights above, in their order."""
     concept_encoder: ConceptEncoder | None = None
     """In evaluation mode, in main memory; None where a method reads concepts in another way, or has none."""
     head: Head | None = None
     """None where no linear head over shares makes the grade."""
+
+    def predict(self, encoder: StateEncoder, rows: Ints) -> Estimates:
+        """Estimates for rows of an encoder, in their order; a tuned one takes its weights first."""
+        encoder.load_state_dict(self.encoder_state)
+        return self.estimate(encoder, rows)
 
 
 def rec_cbm(
@@ -85,29 +91,16 @@ def rec_cbm(
     course_1 = _stage_1(reader, encoder, data, plan, seed, opcc=opcc)
     head = LatentHead(len(tops), len(data.scores), plan.epsilon, lcec).double()
     course_2 = _stage_2(head, reader, encoder, data, plan, seed=seed)
-    weights, parameters = encoder.state_dict(), parameter_count(reader, encoder) + head.numbers
     return Trained(
-        encoder_state=weights,
+        encoder_state=encoder.state_dict(),
         epochs=(course_1.epochs, course_2.epochs),
         validation=course_2.validation,
-        parameters=parameters,
+        parameters=parameter_count(reader, encoder) + head.numbers,
         history=[*course_1.history, *course_2.history],
-        predict=concept_predictor(reader, head.as_head(), weights),
+        estimate=partial(concept_estimates, reader, head.as_head()),
         concept_encoder=reader.cpu(),
         head=head.as_head(),
     )
-
-
-def concept_predictor(
-    reader: ConceptEncoder, head: Head, weights: dict[str, Tensor] | None
-) -> Callable[[StateEncoder, Ints], Estimates]:
-    """`Trained.predict` of a grader with a linear head over the shares of its concepts."""
-
-    def predict(encoder: StateEncoder, rows: Ints) -> Estimates:
-        encoder.load_state_dict(weights)
-        return concept_estimates(reader, head, encoder, rows)
-
-    return predict
 
 
 def concept_estimates(reader: ConceptEncoder, head: Head, encoder: StateEncoder, rows: Ints) -> Estimates:

@@ -18,7 +18,7 @@ from scipy.special import softmax
 from scipy.stats import entropy
 
 from rubricflow.tasks.core.contracts.tables.bottleneck import GradeMetric, Intervention, Order
-from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums, statistics_of_totals
 from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, shares_of
 from rubricflow.tasks.methods.bottleneck.measures import MEASURES
@@ -276,8 +276,7 @@ def _needed(values: Floats, shares: Floats) -> Floats:
     """(...,) share of the questions where curves (..., STEPS + 1) first reach `GAIN` of their gain, between two budgets
     by a straight line; NaN for a curve that does not end above its start."""
     start, gain = values[..., :1], values[..., -1:] - values[..., :1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        reached = np.where(gain > 0, (values - start) / gain, np.nan)
+    reached = ratio(values - start, gain)
     first = np.argmax(reached >= GAIN, axis=-1)
     high = np.take_along_axis(reached, first[..., None], axis=-1)[..., 0]
     low = np.take_along_axis(reached, np.maximum(first - 1, 0)[..., None], axis=-1)[..., 0]

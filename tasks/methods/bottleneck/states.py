@@ -12,7 +12,6 @@ from copy import copy, deepcopy
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -82,55 +81,38 @@ class States:
     """(n + 1,) where each input starts, as in Tokens."""
 
 
-class StateEncoder(Protocol):
-    """Gives the token states of inputs by their rows."""
+class StateEncoder:
+    """Gives the token states of inputs by their rows. As it stands here it never learns, and so has no weights and no
+    dropout."""
 
-    learning: Learning
+    learning: Learning = "frozen"
     """What is trained of it."""
     width: int
     """d, numbers in a state."""
     lengths: Ints
     """(n,) tokens of each input."""
-    device: torch.device
+    device = torch.device("cpu")
     """Where states come to lie."""
 
     def __call__(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
         """H (B, T, d) float32, 0 at padding, and mask (B, T) bool."""
+        raise NotImplementedError
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """What is trained; empty where nothing is."""
+        return []
 
     def train(self, mode: bool = True) -> None:
         """Turns dropout on, or off."""
 
     def state_dict(self) -> dict[str, torch.Tensor] | None:
-        """A copy of the weights; None where they never move."""
+        """A copy of the weights in main memory; None where they never move."""
 
     def load_state_dict(self, weights: Weights | None) -> None:
-        """Takes such a copy; None for the backbone's own weights."""
+        """Takes such a copy; None for the weights that it began with."""
 
 
-class FrozenStates:
-    """An encoder that never learns, and so has no weights and no dropout."""
-
-    learning: Learning = "frozen"
-    device = torch.device("cpu")
-
-    def parameters(self) -> list[torch.nn.Parameter]:
-        """None."""
-        return []
-
-    def train(self, mode: bool = True) -> None:
-        """Nothing: there is no dropout."""
-
-    def state_dict(self) -> None:
-        """None: there are no weights."""
-
-    def load_state_dict(self, weights: Weights | None) -> None:
-        """Nothing."""
-
-
-class Cached(FrozenStates):
+class Cached(StateEncoder):
     """The states of a frozen backbone."""
 
     def __init__(self, states: States) -> None:
@@ -147,7 +129,7 @@ class Cached(FrozenStates):
         return torch.from_numpy(padded), mask_of(lengths)
 
 
-class TunedBackbone:
+class TunedBackbone(StateEncoder):
     """A copy of a backbone that learns."""
 
     learning: Learning = "tuned"
@@ -210,34 +192,27 @@ def _copied(weights: Weights) -> dict[str, torch.Tensor]:
 def encode(backbone: Backbone, tokens: BatchTokens, folder: Path | None = None) -> States:
     """The states of all inputs, in half precision; an input's states do not depend on the others beyond rounding.
 
-    With a folder they are written there as they come and stay on disk, so that memory does not grow with the data; the
-    folder is one that `load` reads, and appears whole or not at all. Dropout is off.
+    With a folder they are read from there, as they are used. Where it is not there they are written first, as they
+    come, so that memory does not grow with the data; it appears whole or not at all. Dropout is off.
     """
     shape = (int(tokens.starts[-1]), backbone.width)
     if folder is None:
         values = np.empty(shape, np.float16)
         _encode(backbone, tokens, values)
         return States(values, tokens.starts)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.tmp")
-    unfinished.mkdir()
-    try:
-        np.save(unfinished / _STARTS, tokens.starts)
-        values = np.lib.format.open_memmap(unfinished / _VALUES, "w+", np.float16, shape)
-        _encode(backbone, tokens, values)
-        values.flush()
-        del values
-        if not folder.exists():  # another process may have been first; its states are the same
-            unfinished.rename(folder)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return load(folder) or States(np.empty(shape, np.float16), tokens.starts)
-
-
-def load(folder: Path) -> States | None:
-    """States in a folder, read from disk as they are used; None where there are none."""
     if not folder.is_dir():
-        return None
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.tmp")
+        unfinished.mkdir()
+        try:
+            np.save(unfinished / _STARTS, tokens.starts)
+            values = np.lib.format.open_memmap(unfinished / _VALUES, "w+", np.float16, shape)
+            _encode(backbone, tokens, values)
+            values.flush()
+            if not folder.exists():  # another process may have been first; its states are the same
+                unfinished.rename(folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
     return States(np.load(folder / _VALUES, mmap_mode="r"), np.load(folder / _STARTS))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,7 +69,10 @@ def _nothing(texts: Any) -> np.ndarray:
     return np.zeros((len(texts), 1), np.float32)
 
 
-def test_an_arm_with_concepts_is_measured_steered_and_linked(ground: SharedGround) -> None:
+def test_an_arm_with_concepts_is_measured_steered_and_linked(
+    ground: SharedGround, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rubricflow.tasks.methods.bottleneck.intervene.DRAWS", 50)
     outcome = run(Arm("rec_cbm", 0, "", QUICK), ground)
     tables = {row: conform(row, rows).to_pylist() for row, rows in outcome.tables.items()}
     (model,) = tables[Models]
@@ -83,11 +85,6 @@ def test_an_arm_with_concepts_is_measured_steered_and_linked(ground: SharedGroun
     assert len(tables[ConceptLinks]) == 3
     assert outcome.head is not None
     assert outcome.head.temperature == model["grade_temperature"]
-
-
-def test_calibrated_probabilities_are_those_of_the_head(ground: SharedGround) -> None:
-    outcome = run(Arm("rec_cbm", 0, "", QUICK), ground)
-    assert outcome.head is not None
     likely = outcome.head.probabilities(outcome.estimates.shares(ground.data.concepts.tops), calibrated=False)
     np.testing.assert_allclose(likely, outcome.estimates.grades, atol=1e-9)
 
@@ -122,7 +119,7 @@ def test_it_is_the_best_of_a_fine_grid():
     assert loss(logits, grades, temperature(logits, grades)) <= best + 1e-9
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(st.integers(0, 2**31), st.integers(1, 30), st.integers(2, 6), st.floats(0.01, 50))
 def test_it_is_never_worse_than_none(seed, n, classes, size):
     rng = np.random.default_rng(seed)
@@ -148,7 +145,7 @@ def test_where_all_is_right_it_stops_at_its_bound():
     assert found == pytest.approx(1 / BOUND, rel=0.01)
 
 
-# Correlations and partial correlations against pandas, residuals of regressions and a graphical lasso.
+# Correlations and partial correlations against numpy, residuals of regressions and a graphical lasso.
 
 
 K = 4
@@ -165,15 +162,12 @@ def some_levels(n: int = 300) -> np.ndarray:
 def test_label_correlations_are_those_of_the_common_responses() -> None:
     levels = some_levels()
     r, n = label_correlations(levels)
-    frame = pd.DataFrame(np.where(levels == MISSING, np.nan, levels))
-    assert r == pytest.approx(frame.corr().to_numpy())
-    given = (levels != MISSING).astype(int)
-    assert (n == given.T @ given).all()
-
-
-def test_a_constant_concept_has_no_correlation() -> None:
-    levels = some_levels()
-    levels[:, 1] = 2
+    for a in range(K):
+        for b in range(K):
+            common = levels[(levels[:, a] != MISSING) & (levels[:, b] != MISSING)]
+            assert r[a, b] == pytest.approx(np.corrcoef(common[:, a], common[:, b])[0, 1])
+            assert n[a, b] == len(common)
+    levels[:, 1] = 2  # a constant concept has no correlation
     r, _ = label_correlations(levels)
     assert np.isnan(r[1]).all()
     assert not np.isnan(r[0, 2])

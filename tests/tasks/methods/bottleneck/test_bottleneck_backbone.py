@@ -89,7 +89,7 @@ def test_no_text_forges_a_mark(kind: str, backbone_folder: Folder) -> None:
     sizes=st.tuples(*[st.integers(0, 30)] * 4),
     most=st.integers(16, 64),
 )
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_context_is_cut_first_and_the_response_last(
     sizes: tuple[int, ...], most: int, backbone_folder: Folder
 ) -> None:

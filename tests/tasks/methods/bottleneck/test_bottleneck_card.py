@@ -118,7 +118,7 @@ def test_nothing_in_the_data_is_read_as_markup():
     assert len(said.splitlines()) == len(card(about_of(counts={"a": 1}), DIGEST, "g").splitlines())
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(st.text(max_size=40))
 @example(NASTY)
 @example("\\|\\\\|")

@@ -112,7 +112,7 @@ def test_scores_are_rounded_half_up_onto_the_scale() -> None:
 def test_rows_are_those_of_the_responses() -> None:
     responses = pa.table({"response_id": IDS, "split": ["train", "test", "calibration"]})
     levels = np.array([[1, 0, 1, 5], [np.nan] * 4, [2, 1, 0, 0]])
-    found = labelled(responses, bundle(), levels, {"r1": 10.0, "r3": 0.0}, 2)
+    found = labelled(responses, bundle(), levels, np.array([10.0, np.nan, 0.0]), 2)
     assert found.levels[1].tolist() == [MISSING] * 4
     assert found.grades.tolist() == [1, MISSING, 0]
     assert found.concepts.tops.tolist() == [3, 1, 1, 5]

@@ -96,21 +96,19 @@ def exported(backbone_folder, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "bart", "gpt2", "t5"])
 @pytest.mark.parametrize(
-    "more",
+    ("kind", "more"),
     [
-        {},
-        {"encoder": "tuned"},
-        {"encoder": "lora"},
-        {"rubric_aware": False},
-        {"matches": True},
-        {"matches": True, "encoder": "tuned"},
-        {"layer": 1, "arithmetic": "bfloat16"},
-        {"layer": 1, "arithmetic": "bfloat16", "encoder": "tuned"},
-        {"layer": 1, "arithmetic": "bfloat16", "encoder": "lora"},
+        ("bert", {}),
+        *((kind, {"encoder": "tuned"}) for kind in ("bert", "roberta", "bart", "gpt2", "t5")),
+        *((kind, {"encoder": "lora"}) for kind in ("bert", "gpt2")),
+        ("bert", {"rubric_aware": False}),
+        ("bart", {"matches": True}),
+        ("roberta", {"matches": True, "encoder": "tuned"}),
+        ("t5", {"layer": 1, "arithmetic": "bfloat16"}),
+        ("gpt2", {"layer": 1, "arithmetic": "bfloat16", "encoder": "tuned"}),
+        ("bert", {"layer": 1, "arithmetic": "bfloat16", "encoder": "lora"}),
     ],
-    ids=["frozen", "tuned", "lora", "shared", "matching", "matching-tuned", "layer", "layer-tuned", "layer-lora"],
 )
 def test_what_is_read_back_says_the_same(exported, backbone_folder, kind, more):
     path, trained, head, backbone, digest = exported(kind, **more)
@@ -157,8 +155,8 @@ def test_an_estimate_does_not_depend_on_the_batch(exported, folder):
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "[SEP] [CLS] [PAD]", "\ud800 alpha \udfff", "x" * 100_000, "\x00\u202e\u200b", "𝄞" * 50, "[MASK]" * 30],
-    ids=["empty", "space", "marks", "surrogates", "long", "invisible", "astral", "masks"],
+    ["", "[SEP] [CLS] [PAD]", "\ud800 alpha \udfff", "x" * 100_000, "\x00\u202e\u200b 𝄞"],
+    ids=["empty", "marks", "surrogates", "long", "invisible"],
 )
 def test_hostile_texts_are_graded_like_any_other(exported, folder, text):
     grader = load(exported()[0], folder.parent)
@@ -171,22 +169,15 @@ def test_hostile_texts_are_graded_like_any_other(exported, folder, text):
     assert all(0 <= seen["start"] < seen["end"] <= len(text) for row in rows for seen in row["attention"])
 
 
-def test_nothing_is_graded_where_there_is_nothing(exported, folder):
+def test_traces_lie_in_the_response_and_add_up_to_what_the_grader_says(exported, folder):
     grader = load(exported()[0], folder.parent)
     assert grader([]) == grader.traces([], []) == []
-
-
-def test_attention_is_to_the_response_and_at_most_all(exported, folder):
-    grader, responses = load(exported()[0], folder.parent), dict(zip("abcd", ANSWERED, strict=True))
-    for row in grader.traces(list(responses), ANSWERED):
+    responses = dict(zip("abcd", ANSWERED, strict=True))
+    rows = grader.traces(list(responses), ANSWERED)
+    for row in rows:
         words = row["attention"]
         assert all(0 <= word["start"] < word["end"] <= len(responses[row["response_id"]].response) for word in words)
         assert sum(word["weight"] for word in words) < 1
-
-
-def test_traces_add_up_and_say_what_the_grader_says(exported, folder):
-    grader = load(exported()[0], folder.parent)
-    rows = grader.traces(["a", "b", "c", "d"], ANSWERED)
     assert contribution_error(rows) < 1e-5
     assert [row["score"] for row in rows[::4]] == [estimate.score for estimate in grader(ANSWERED)]
     assert {ANSWERED[1].response[s["start"] : s["end"]] for s in rows[4]["attention"]} == {"alpha"}

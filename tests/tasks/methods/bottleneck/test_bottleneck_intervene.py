@@ -60,7 +60,7 @@ def learnable(missing: float = 0.15) -> tuple[LabelledData, Head, np.ndarray]:
     return data, head, np.clip(shares + rng.normal(size=shares.shape) * 0.35, 0, 1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6))
 def test_the_wrong_level_is_the_worst_of_all_others_given_what_was_set(seed: int) -> None:
     rng = np.random.default_rng(seed)

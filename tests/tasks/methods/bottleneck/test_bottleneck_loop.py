@@ -109,12 +109,6 @@ def test_denoising_loss_by_a_loop(case: tuple[torch.Tensor, ...]) -> None:
     assert found == pytest.approx(plain / max(1, len(cells)), rel=1e-6, abs=1e-12)
 
 
-def test_denoising_of_one_whole_response_is_eq_24() -> None:
-    posterior, levels = torch.tensor([[0.5, 1.0, 0.0]]), torch.tensor([[2, 0, 3]])
-    found = denoising_loss(posterior, levels, TOPS, torch.ones(1, 3)).item()
-    assert found == pytest.approx((0.25 + 1 + 1) / 3)
-
-
 def test_sparsity_counts_below_the_diagonal_only() -> None:
     factor = torch.tensor([[5.0, 7, 7], [-1, 5, 7], [0.5, -2, 5]])
     assert sparsity_loss(factor).item() == pytest.approx(3.5)

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
-from torch.autograd import gradcheck
 
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.bottleneck import Traces
@@ -67,38 +66,6 @@ def test_all_concepts_in_one_product_are_a_loop_over_them(rubric_aware: bool, pr
     assert not attention[np.broadcast_to(~mask.numpy()[:, None], attention.shape)].any()
 
 
-def test_padding_does_not_matter() -> None:
-    model = ConceptEncoder(8, TOPS)
-    states, mask = inputs()
-    longer = torch.cat([states, torch.full((5, 9, 8), 1e3)], dim=1)
-    padded = model(longer, torch.cat([mask, torch.zeros(5, 9, dtype=torch.bool)], dim=1))
-    torch.testing.assert_close(padded, model(states, mask))
-
-
-def test_permuted_concepts_give_permuted_results() -> None:
-    model, order = ConceptEncoder(8, TOPS), [2, 0, 1]
-    other = ConceptEncoder(8, [TOPS[at] for at in order])
-    with torch.no_grad():
-        other.queries.copy_(model.queries[order])  # type: ignore[index,union-attr]
-        other.classifiers.copy_(model.classifiers[order])
-    states, mask = inputs()
-    torch.testing.assert_close(other(states, mask), model(states, mask)[:, order])
-    torch.testing.assert_close(other.attend(states, mask), model.attend(states, mask)[:, order])
-
-
-def test_tokens_may_come_in_any_order() -> None:
-    model, (states, _) = ConceptEncoder(8, TOPS), inputs()
-    whole, order = torch.ones(5, 7, dtype=torch.bool), torch.randperm(7, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(model(states[:, order], whole), model(states, whole))
-
-
-def test_temperature_sharpens() -> None:
-    states, mask = inputs()
-    sharp, flat = (ConceptEncoder(8, TOPS, t).attend(states, mask) for t in (1e-3, 1e3))
-    assert (sharp.amax(2) > 0.99).all()
-    torch.testing.assert_close(flat, (mask / mask.sum(1, keepdim=True))[:, None].expand_as(flat), atol=1e-2, rtol=0.02)
-
-
 @pytest.mark.parametrize(("rows", "width"), [(3, 8), (8, 8), (19, 8)])
 def test_queries_begin_orthonormal(rows: int, width: int) -> None:
     found = orthogonal(rows, width, torch.Generator().manual_seed(0)).double()
@@ -118,20 +85,8 @@ def test_a_seed_decides_the_first_numbers_and_moves_nothing_else() -> None:
     assert not any(torch.equal(one[name], other[name]) for name in ("queries", "classifiers", "projection"))
 
 
-def test_gradients_of_the_concept_encoder() -> None:
-    model = ConceptEncoder(4, (1, 1), projection=3).double()
-    states, mask = inputs(2, 4)
-
-    def shown(*parameters: torch.Tensor) -> torch.Tensor:
-        named = dict(zip(("projection", "queries", "classifiers"), parameters, strict=True))
-        return torch.func.functional_call(model, named, (states.double(), mask))
-
-    free = [one.detach().clone().requires_grad_() for one in (model.projection, model.queries, model.classifiers)]  # type: ignore[union-attr]
-    assert gradcheck(shown, free)
-
-
 @given(st.integers(0, 1_000), st.integers(1, 6))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_the_posterior_mean_is_the_conditional_mean(seed: int, concepts: int) -> None:
     """Appendix B.1: (Ω + D⁻¹)⁻¹D⁻¹s̃ = Ω⁻¹(Ω⁻¹ + D)⁻¹s̃."""
     made = head(concepts, seed)
@@ -145,28 +100,6 @@ def test_the_posterior_mean_is_the_conditional_mean(seed: int, concepts: int) ->
     plain = made.as_head()
     np.testing.assert_allclose(posterior.detach().numpy(), plain.posterior(shares.numpy()), atol=1e-10 * scale)
     np.testing.assert_allclose(logits.detach().numpy(), plain.logits(shares.numpy()), atol=1e-9 * scale)
-
-
-def test_least_squares_finds_the_denoising_matrix() -> None:
-    """Proposition 1: of all linear maps from s̃ to z, A has the least squared error."""
-    made, rng, n = head(3, seed=2), np.random.default_rng(0), 200_000
-    plain = made.as_head()
-    latent = rng.multivariate_normal(np.zeros(3), np.linalg.inv(plain.precision), n)
-    shares = latent + rng.normal(size=(n, 3)) * np.sqrt(plain.noise)
-    found = np.linalg.lstsq(shares, latent, rcond=None)[0].T
-    np.testing.assert_allclose(found, plain.correction, atol=0.02)
-
-
-def test_a_diagonal_precision_gives_spearmans_reliability() -> None:
-    """Remark 1: A_kk = σ²_z / (σ²_z + σ²)."""
-    made = LatentHead(3, 2, epsilon=1e-12).double()
-    spread, noise = torch.tensor([0.5, 1.0, 2.0]).double(), torch.tensor([1.0, 0.25, 4.0]).double()
-    with torch.no_grad():
-        made.factor.copy_(spread.rsqrt().diag())  # type: ignore[union-attr]
-        made.log_noise.copy_(noise.log())  # type: ignore[union-attr]
-    np.testing.assert_allclose(made.as_head().correction, (spread / (spread + noise)).diag().numpy(), atol=1e-10)
-    shares = torch.ones(1, 3).double()
-    torch.testing.assert_close(made.posterior(shares)[0], spread / (spread + noise))
 
 
 def test_the_precision_is_as_in_eq_21_whatever_lies_above_the_diagonal() -> None:
@@ -185,30 +118,6 @@ def test_without_correction_the_posterior_is_the_share() -> None:
     assert made.as_head().precision is None
     np.testing.assert_array_equal(made.as_head().correction, np.eye(3))
     assert made.numbers == 2 * 3 + 2
-
-
-def test_permuted_concepts_of_a_diagonal_head() -> None:
-    made, order = head(3), [2, 0, 1]
-    with torch.no_grad():
-        made.factor.copy_(made.factor.diag().diag())  # type: ignore[union-attr]
-    other = LatentHead(3, 3).double()
-    with torch.no_grad():
-        other.bias.copy_(made.bias)
-        other.weights.copy_(made.weights[:, order])
-        other.factor.copy_(made.factor[order][:, order])  # type: ignore[union-attr,index]
-        other.log_noise.copy_(made.log_noise[order])  # type: ignore[union-attr,index]
-    shares = torch.rand(4, 3).double()
-    torch.testing.assert_close(other(shares[:, order])[0], made(shares)[0])
-
-
-def test_gradients_of_the_head() -> None:
-    made, shares = head(3), torch.rand(2, 3).double()
-    names = [name for name, _ in made.named_parameters()]
-
-    def shown(*parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return torch.func.functional_call(made, dict(zip(names, parameters, strict=True)), (shares,))
-
-    assert gradcheck(shown, [one.detach().clone().requires_grad_() for one in made.parameters()])
 
 
 # Traces: contributions that add up, and words that a concept looks at.
@@ -264,7 +173,7 @@ def test_a_trace_worked_by_hand():
     assert flow["attention"] == bias["attention"] == []
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(st.integers(0, 2**31), st.integers(1, 12), st.integers(1, 7), st.booleans())
 def test_contributions_add_up_to_the_logit(seed, k, grades, corrects):
     rng = np.random.default_rng(seed)
@@ -329,7 +238,7 @@ def test_only_the_heaviest_words_are_kept():
     assert [row["weight"] for row in found] == sorted(weights, reverse=True)[:MOST]
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(st.text(max_size=60), st.integers(0, 2**31))
 def test_words_lie_in_the_text_and_weigh_no_more_than_their_tokens(text, seed):
     rng = np.random.default_rng(seed)

@@ -47,7 +47,7 @@ def some_head(rng: np.random.Generator) -> Head:
     return Head(weights, bias, root @ root.T + np.eye(K), rng.uniform(0.1, 0.5, K), temperature=0.8)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6))
 def test_expected_change_is_the_mean_over_levels_of_the_total_variation(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -65,16 +65,6 @@ def test_expected_change_is_the_mean_over_levels_of_the_total_variation(seed: in
     assert ((found >= 0) & (found <= 1)).all()
 
 
-def test_a_concept_that_the_head_does_not_read_changes_nothing() -> None:
-    rng = np.random.default_rng(0)
-    weights = rng.normal(size=(GRADES, K))
-    weights[:, 1] = 0
-    levels = some_levels(rng, 5)
-    found = expected_change(levels, Head(weights, np.zeros(GRADES)), shares_of(levels, TOPS), TOPS)
-    assert found[:, 1] == pytest.approx(0)
-    assert (found[:, [0, 2]] > 0).all()
-
-
 def test_orders_by_hand() -> None:
     levels = np.array([[[0.6, 0.2, 0.2], [0.5, 0.5, 0.0], [0.9, 0.1, 0.0]]])
     head = Head(np.ones((2, K)), np.zeros(2))
@@ -83,13 +73,6 @@ def test_orders_by_hand() -> None:
     assert priorities("uncertainty", levels, head, TOPS, 0)[0] == pytest.approx([0.8650, 1.0, 0.2959], abs=1e-4)
     assert order_of("uncertainty", levels, head, TOPS, 0).tolist() == [[1, 0, 2]]
     assert order_of("random", levels, head, TOPS, 0).tolist() == order_of("random", levels, head, TOPS, 0).tolist()
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_an_order_names_every_concept_once(policy: Order) -> None:
-    rng = np.random.default_rng(1)
-    order = order_of(policy, some_levels(rng, 30), some_head(rng), TOPS, 5)
-    assert (np.sort(order, axis=1) == np.arange(K)).all()
 
 
 def one_by_one(policy: Order, levels: np.ndarray, head: Head, answers: np.ndarray, seed: int) -> list[tuple[int, int]]:
@@ -121,7 +104,7 @@ def test_questions_come_as_a_greedy_search_asks_them(seed: int, policy: Order) -
     assert [place for place, _, _ in found] == list(range(len(found)))
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6))
 def test_turns_are_those_of_a_queue_even_where_priorities_rise_and_tie(seed: int) -> None:
     rng = np.random.default_rng(seed)

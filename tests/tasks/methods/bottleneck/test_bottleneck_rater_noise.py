@@ -87,14 +87,6 @@ def test_two_raters_share_their_noise_and_give_the_intraclass_correlation() -> N
     assert found.reliability[0] == pytest.approx((between - error) / (between + error), abs=0.003)  # ICC(C,1)
 
 
-def test_equal_noise_ranks_responses_by_their_mean() -> None:
-    marks, _ = some_marks(500, np.array([0.1, 0.1]))
-    found = rater_noise(marks, np.array([FINE]))
-    level = marks[:, 0] / FINE - found.severity[0]
-    weight = found.variance[0] / (found.variance[0] + found.noise[0, 0] ** 2 / 2)
-    assert found.latent[:, 0] == pytest.approx(found.mean[0] + weight * (level.mean(axis=1) - found.mean[0]))
-
-
 def test_pairs_all_round_tell_the_noise_and_pairs_in_a_chain_do_not() -> None:
     """Every response has two of three raters: with all three pairs each has their own noise; with two pairs none."""
     noise = np.array([0.05, 0.1, 0.2])
