@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -89,31 +90,30 @@ class SeedFigures:
     """The rows of a table with a row for each seed, pooled over seeds by the columns `keys`."""
 
     def __init__(self, table: pa.Table, *keys: str) -> None:
-        groups = table.to_pandas().groupby(list(keys), sort=False)
-        self._figures = {key: pooled(rows) for key, rows in groups}
+        rows = table.to_pandas()
+        self._keys = list(rows[list(keys)].drop_duplicates().itertuples(index=False, name=None))
+        self._figures = pooled(rows, keys)
 
     def __call__(self, *key: str, digits: int = 2) -> SeedFigure:
         """The figure of these keys, without a value where there is none."""
         return self._figures.get(key, SeedFigure(None))._replace(digits=digits)
 
-    def first(self, place: int) -> list[str]:
-        """The values of a key, in the order of their first rows."""
-        return list(dict.fromkeys(key[place] for key in self._figures))
+    def arms(self) -> list[str]:
+        """The values of the first key, in the order of their first rows."""
+        return list(dict.fromkeys(key[0] for key in self._keys))
 
     def pairs(self) -> list[tuple[str, str]]:
         """The values of the first two keys."""
-        return list(dict.fromkeys(key[:2] for key in self._figures))
+        return list(dict.fromkeys(key[:2] for key in self._keys))
 
 
-def pooled(rows: pd.DataFrame) -> SeedFigure:
-    """Rows of several seeds as one figure: means of values and of the intervals' ends, the values' deviation."""
-    rows = rows[rows["value"].notna()]
-    if rows.empty:
-        return SeedFigure(None)
-    low, high = (None if rows[name].isna().any() else float(rows[name].mean()) for name in ("low", "high"))
-    deviation = float(rows["value"].std()) if len(rows) > 1 else None
-    mean, clusters = float(rows["value"].mean()), int(rows["n"].min())
-    return SeedFigure(mean, low, high, deviation, 2, "interval", clusters)
+def pooled(rows: pd.DataFrame, keys: Sequence[str]) -> dict[tuple[str, ...], SeedFigure]:
+    """Keys → the rows of all seeds as one figure: means of values and of the intervals' ends, the values' deviation."""
+    groups = rows.dropna(subset=["value"]).groupby(list(keys), sort=False)
+    means = groups[["value", "low", "high"]].mean(skipna=False)
+    figures = means.assign(sd=groups["value"].std(), n=groups["n"].min()).astype(object)
+    found: Iterable[tuple[Any, ...]] = figures.where(figures.notna(), None).reset_index().itertuples(False, None)
+    return {tuple(key): SeedFigure(value, low, high, sd, 2, "interval", n) for *key, value, low, high, sd, n in found}
 
 
 def in_order(arms: Iterable[str]) -> list[str]:
@@ -150,7 +150,7 @@ def summary_rows(metrics: pa.Table) -> list[tuple[str, ...]]:
 def panels(figures: SeedFigures) -> Iterator[Panel]:
     """Bars of the arms by QWK, with their intervals, for each part where one has it."""
     for part in TESTED:
-        shown = {arm: figures(arm, part, "qwk") for arm in in_order(figures.first(0))}
+        shown = {arm: figures(arm, part, "qwk") for arm in in_order(figures.arms())}
         bars = [
             Bar(ARMS[arm], cell.value, cell.low, cell.high) for arm, cell in shown.items() if cell.value is not None
         ]
@@ -162,7 +162,7 @@ def best(figures: SeedFigures) -> str:
     """The arm with the highest mean QWK on each part."""
     clauses = []
     for part in TESTED:
-        means = {arm: figures(arm, part, "qwk").value for arm in in_order(figures.first(0))}
+        means = {arm: figures(arm, part, "qwk").value for arm in in_order(figures.arms())}
         known = {arm: mean for arm, mean in means.items() if mean is not None}
         if known:
             clauses.append(f"{ARMS[max(known, key=lambda arm: known[arm])]} on {TESTED[part]}")
@@ -171,7 +171,7 @@ def best(figures: SeedFigures) -> str:
 
 def sentence(figures: SeedFigures) -> str:
     """The takeaway of the whole report: macro QWK of the last phase trained next to Base, on unseen questions first."""
-    arms = figures.first(0)
+    arms = figures.arms()
     last_phase = next((arm for arm in PHASES if arm in arms), "base")
     clauses = []
     for part in ("unseen", "seen"):
@@ -233,7 +233,7 @@ def grid_table(figures: SeedFigures, part: Tested) -> Table:
 def divergence_table(figures: SeedFigures, part: Tested) -> Table:
     """Table 7: how far each arm of RL has moved from the frozen policy that its belief is read from."""
     rows = list[Cells]()
-    for arm in in_order(figures.first(0)):
+    for arm in in_order(figures.arms()):
         cells = [figures(arm, part, f"probe_{name}", digits=4) for name in PROBE]
         if any(cell.value is not None for cell in cells):
             rows.append((ARMS[arm], *cells))
@@ -243,14 +243,15 @@ def divergence_table(figures: SeedFigures, part: Tested) -> Table:
 def rule_tables(faithfulness: pa.Table) -> Iterator[Table]:
     """Tables 5 and 9: every measure by grader and edit, apart by who makes the mark and by kind of scheme."""
     frame = faithfulness.to_pandas()
+    frame["grader"] = frame["rater_id"].map(_grader_name)
     for (totals, maker), (family, schemes) in product(TOTALS.items(), FAMILIES.items()):
         tested = frame[(frame["totals"] == totals) & (frame["family"] == family)]
         edits = [edit for edit in RULE_EDITS if (tested["edit"] == edit).any()]
         for measure, (*_, words) in RULE_MEASURES.items() if edits else ():
-            rows = list[Cells]()
-            for grader, own in _graders(tested):
-                cells = [rule_figure(own[own["edit"] == edit], measure) for edit in edits]
-                rows.append((grader, count(int(own["n"].max())), *cells))
+            figures, rows = rule_figures(tested, measure, "grader", "edit"), list[Cells]()
+            for grader, n in _graders(tested).items():
+                cells = [figures.get((grader, edit), SeedFigure(None)) for edit in edits]
+                rows.append((grader, count(n), *cells))
             header = ("Grader", "n", *map(_edit_title, edits))
             title = f"{maker.capitalize()}, {schemes}: {words}"
             yield Table(f"rules-{totals}-{family}-{measure}", title, header, rows)
@@ -259,13 +260,14 @@ def rule_tables(faithfulness: pa.Table) -> Iterator[Table]:
 def rule_takeaway(faithfulness: pa.Table) -> str:
     """Which grader that states its mark is closest to following the edits, by kind of scheme."""
     frame, clauses = faithfulness.to_pandas(), []
+    frame["grader"] = frame["rater_id"].map(_grader_name)
     for family, schemes in FAMILIES.items():
         stated = frame[(frame["totals"] == "stated") & (frame["family"] == family)]
-        ratios = {grader: rule_figure(own, "in_rubric").value for grader, own in _graders(stated)}
-        known = {grader: ratio for grader, ratio in ratios.items() if ratio is not None}
-        if known:
-            closest = min(known, key=lambda grader: abs(known[grader] - 1))
-            ratio = say.number(known[closest])
+        figures = rule_figures(stated, "in_rubric", "grader")
+        ratios = {name: figures[(name,)].value or 0.0 for name in _graders(stated) if (name,) in figures}
+        if ratios:
+            closest = min(ratios, key=lambda grader: abs(ratios[grader] - 1))
+            ratio = say.number(ratios[closest])
             clauses.append(f"{closest} follows edits of {schemes} best (mean in-rubric RSR {ratio})")
     return "; ".join(clauses) or "No grader that states its mark has an in-rubric RSR"
 
@@ -281,17 +283,17 @@ def rule_notes(faithfulness: pa.Table) -> Iterator[str]:
         yield say.visible(f"{_grader_name(rater)}, {_edit_title(edit)}: {note}")
 
 
-def rule_figure(rows: pd.DataFrame, measure: str) -> SeedFigure:
-    """A measure of `RULE_MEASURES` over rows of `rule_faithfulness`."""
+def rule_figures(rows: pd.DataFrame, measure: str, *keys: str) -> dict[tuple[str, ...], SeedFigure]:
+    """A measure of `RULE_MEASURES` by rows of `rule_faithfulness`."""
     low, high, n, _ = RULE_MEASURES[measure]
-    return pooled(rows[[measure, low, high, n]].set_axis(["value", "low", "high", "n"], axis=1))
+    columns = rows[[*keys, measure, low, high, n]]
+    return pooled(columns.set_axis([*keys, "value", "low", "high", "n"], axis=1), keys)
 
 
-def _graders(faithfulness: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Names of graders with their rows, of an arm those of all seeds: arms in their order, then other judges."""
-    groups = dict(list(faithfulness.groupby(faithfulness["rater_id"].map(_grader_name))))
-    arms = [name for name in ARMS.values() if name in groups]
-    return [(name, groups[name]) for name in (*arms, *sorted(groups.keys() - {*arms}))]
+def _graders(faithfulness: pd.DataFrame) -> dict[str, int]:
+    """Names of graders with their most responses: arms in their order, then other judges."""
+    most = faithfulness.groupby("grader")["n"].max()
+    return {name: most[name] for name in dict.fromkeys([*ARMS.values(), *most.index]) if name in most.index}
 
 
 def _grader_name(rater: str) -> str:

@@ -45,7 +45,7 @@ def content(view: EditView) -> Page:
     """What the page shows."""
     arms = SeedFigures(view.metrics, "arm", "part", "metric")
     gaps = SeedFigures(view.differences, "arm", "against", "part", "metric")
-    there = arms.first(0)
+    there = arms.arms()
     # QWK of the last phase trained and of Base
     phases = [arm for arm in figures.PHASES if arm in there]
     keys = []
@@ -81,7 +81,7 @@ def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[
         "ahead in all of their comparisons (Tables 1-4).",
         tables=_filled(figures.difference_table(gaps, part) for part in TESTED),
     )
-    if set(arms.first(0)) & {"grpo_on_edit_sft", "edit_rl_on_base"}:
+    if set(arms.arms()) & {"grpo_on_edit_sft", "edit_rl_on_base"}:
         yield Section(
             "grid",
             "Grid: RL on Base or on Edit-SFT?",

@@ -6,7 +6,6 @@ what each criterion counts for, and how far the judge agrees with itself.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,13 +15,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import stdtrit
+from scipy.stats import sem
 
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Page, Section
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count, number
-from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, THRESHOLD, HackingAlarm, hacking_alarms
 
 SHOWN = 12
@@ -259,12 +258,11 @@ def curve(rows: pd.DataFrame, name: str) -> list[ChartPoint]:
         step = float(np.median(group))
         value = float(chosen[name].mean())
         of_items = chosen.groupby("item_id")[name].mean().to_numpy()
-        low = high = None
+        ends = []
         if len(of_items) >= FEWEST_ITEMS:
-            half = _factor(len(of_items) - 1) * _error(of_items)
-            low = value - half
-            high = value + half
-        points.append(ChartPoint(step, value, low, high))
+            half = float(stdtrit(len(of_items) - 1, 0.975) * sem(of_items))
+            ends = [value - half, value + half]
+        points.append(ChartPoint(step, value, *ends))
     return points
 
 
@@ -274,21 +272,10 @@ def trend(rows: pd.DataFrame, name: str) -> Trend | None:
     third = len(means) // 3
     if third < 2:
         return None
-    first = means.to_numpy()[:third]
-    last = means.to_numpy()[-third:]
-    half = _factor(2 * third - 2) * math.hypot(_error(first), _error(last))
+    first, last = means.to_numpy()[:third], means.to_numpy()[-third:]
+    half = float(stdtrit(2 * third - 2, 0.975) * np.hypot(sem(first), sem(last)))
     change = float(last.mean() - first.mean())
     return Trend(float(first.mean()), float(last.mean()), change - half, change + half)
-
-
-def _error(values: Floats) -> float:
-    """The standard error of a mean."""
-    return float(values.std(ddof=1)) / math.sqrt(len(values))
-
-
-def _factor(freedom: int) -> float:
-    """Half-width of a 95% interval in standard errors."""
-    return float(stdtrit(freedom, 0.975))
 
 
 def criterion_shares(rewards: pa.Table) -> pd.DataFrame:

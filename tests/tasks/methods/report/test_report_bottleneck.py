@@ -21,28 +21,25 @@ from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.methods.report.graders import content, needs_texts, page
 
 EVIL = '</blockquote></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
+SECTIONS = ["graders", "interventions", "policies", "structure", "traces", "sweeps", "leakage", "made"]
 TABLES = ("trials", "models", "interventions", "links", "traces")
 
 
-def test_it_opens_with_the_takeaway_and_the_figures_behind_it() -> None:
-    seen = Seen(page(made()))
+def test_it_opens_with_the_takeaway_and_the_figures_behind_it_and_says_how_graders_were_made() -> None:
+    html = page(made())
+    seen = Seen(html)
+    assert seen.ids == SECTIONS
     told = "REC-CBM grades with QWK 0.62 ± 0.02; vanilla CBM 0.59 ± 0.08: within the spread of seeds; "
     assert f"{told}one person agrees with another 0.72" in seen.words
     assert seen.after("Grade, QWK, REC-CBM", 3) == ["0.62", "± 0.02 over seeds", "people 0.72"]
     assert "3 trained graders, 3 seeds each, on 40 held-out responses." in seen.words
-
-
-def test_every_section_is_there_in_order() -> None:
-    assert Seen(page(made())).ids == [
-        "graders",
-        "interventions",
-        "policies",
-        "structure",
-        "traces",
-        "sweeps",
-        "leakage",
-        "made",
-    ]
+    assert seen.after("text encoders", 1) == ["\u2068minilm-123\u2069"]
+    assert seen.after("encoder", 1) == ["frozen"]
+    assert seen.after("exported", 1) == ["REC-CBM, seed 0, dddddddddddd"]
+    assert "default-src 'none'" in html  # nothing is fetched
+    assert "http" not in html.replace('http-equiv="', "")
+    assert "@import" not in html
+    assert "url(" not in html
 
 
 @pytest.mark.parametrize(
@@ -56,10 +53,10 @@ def test_every_section_is_there_in_order() -> None:
     ],
 )
 def test_a_run_that_lacks_a_table_lacks_its_sections(without: str, gone: set[str]) -> None:
-    view = made()
-    empty: pa.Table = getattr(view, without).slice(0, 0)
-    whole = Seen(page(view)).ids
-    assert Seen(page(replace(view, **{without: empty}))).ids == [name for name in whole if name not in gone]
+    whole = made()
+    empty: pa.Table = getattr(whole, without).slice(0, 0)
+    left = [section.id for section in content(replace(whole, **{without: empty})).sections]
+    assert left == [name for name in SECTIONS if name not in gone]
 
 
 def test_a_run_without_anything_has_a_page() -> None:
@@ -74,13 +71,6 @@ def test_leakage_stands_beside_its_control() -> None:
     assert "REC-CBM into the grade: 0.022 ± 0.010 nats; control without leakage: 0.004" in page(
         made(trials=conform(Trials, rows))
     )
-
-
-def test_it_says_how_the_graders_were_made() -> None:
-    seen = Seen(page(made()))
-    assert seen.after("text encoders", 1) == ["\u2068minilm-123\u2069"]
-    assert seen.after("encoder", 1) == ["frozen"]
-    assert seen.after("exported", 1) == ["REC-CBM, seed 0, dddddddddddd"]
 
 
 def test_it_needs_the_texts_of_the_traces_that_it_shows() -> None:
@@ -107,14 +97,6 @@ def test_what_people_wrote_is_text() -> None:
     assert "49" not in "".join(word for word in seen.words if "7*7" in word)
     assert "\u202e" not in html
     assert any("<script>alert(1)</script>" in word for word in seen.words)
-
-
-def test_nothing_is_fetched() -> None:
-    html = page(made())
-    assert "default-src 'none'" in html
-    assert "http" not in html.replace('http-equiv="', "")
-    assert "@import" not in html
-    assert "url(" not in html
 
 
 def test_graders_are_bars_with_the_spread_of_seeds_and_people_as_a_line() -> None:
@@ -157,7 +139,7 @@ def test_a_question_says_how_one_response_came_by_its_grade(asked: Callable[...,
     assert (of["FC"]["level"], of["bias"]["level"]) == (2, None)
 
 
-@pytest.mark.parametrize("value", ["'; DROP TABLE traces; --", "x\x00", "é\u202e", "", "r1' OR 'a'='a"])
+@pytest.mark.parametrize("value", ["'; DROP TABLE traces; --", "x\x00", "r1' OR 'a'='a"])
 def test_a_hostile_response_id_is_only_a_value(asked: Callable[..., list[dict[str, Any]]], value: str) -> None:
     assert asked("trace", response_id=value) == []
     assert asked("label_history", response_id=value) == []

@@ -51,6 +51,7 @@ from rubricflow.tasks.methods.report.arm_figures import SeedFigures, summary_row
 from rubricflow.tasks.methods.report.arms import page
 
 EVIL = '</td></style><script>alert(1)</script><img src=x onerror="1"> {{ 7*7 }} \u202e'
+SECTIONS = ["arms", "differences", "grid", "curves", "beliefs", "selection", "divergence", "rules", "made"]
 TABLES = (
     "metrics",
     "differences",
@@ -70,18 +71,14 @@ def rows_of(table: Any) -> dict[str, list[str]]:
     return {str(row[0]): [str(cell) for cell in row[1:]] for row in table.rows}
 
 
-def test_every_section_is_there_in_order() -> None:
-    assert Seen(page(made())).ids == [
-        "arms",
-        "differences",
-        "grid",
-        "curves",
-        "beliefs",
-        "selection",
-        "divergence",
-        "rules",
-        "made",
-    ]
+def test_a_page_has_every_section_and_opens_with_the_last_phase_next_to_base_and_what_is_clear() -> None:
+    seen = Seen(page(made()))
+    assert seen.ids == SECTIONS
+    opening = (
+        "Edit-RL marks with QWK 0.58 on unseen questions, Base 0.41; 0.63 on questions seen in training, Base 0.46"
+    )
+    assert opening in seen.words
+    assert "6 of 10 differences in QWK are clear" in seen.words
 
 
 @pytest.mark.parametrize(
@@ -89,20 +86,17 @@ def test_every_section_is_there_in_order() -> None:
     [
         ("metrics", {"arms", "grid", "divergence"}),
         ("differences", {"differences"}),
-        ("learning", set()),
         ("rollouts", {"beliefs"}),
         ("steps", {"beliefs"}),
         ("revisions", {"beliefs"}),
-        ("demonstrations", set()),
         ("faithfulness", {"rules"}),
-        ("policies", set()),
     ],
 )
 def test_a_run_that_lacks_a_table_lacks_its_sections(without: str, gone: set[str]) -> None:
-    view = made()
-    empty: pa.Table = getattr(view, without).slice(0, 0)
-    whole = Seen(page(view)).ids
-    assert Seen(page(replace(view, **{without: empty}))).ids == [name for name in whole if name not in gone]
+    whole = made()
+    empty: pa.Table = getattr(whole, without).slice(0, 0)
+    left = [section.id for section in view.content(replace(whole, **{without: empty})).sections]
+    assert left == [name for name in SECTIONS if name not in gone]
 
 
 def test_a_run_without_anything_has_a_page() -> None:
@@ -119,12 +113,6 @@ def test_the_summary_has_a_row_for_every_arm_and_part() -> None:
     assert {len(row) for row in rows} == {len(figures.HEADER)}
 
 
-def difference(value: float, spread: tuple[float, float] = (0.04, 0.04), **more: Any) -> dict[str, Any]:
-    row = {"arm": "edit_rl", "against": "grpo", "seed": 0, "part": "unseen", "metric": "qwk", "value": value}
-    row |= {"low": value - spread[0], "high": value + spread[1], "p": 0.1, "n": 9, "note": None}
-    return row | more
-
-
 def test_the_phases_count_rollouts() -> None:
     assert cases.phases(made()) == {
         "sampled": 6,
@@ -136,15 +124,6 @@ def test_the_phases_count_rollouts() -> None:
     }
     unmarked = [row | {"mark": None, "unmarked": "no_mark"} for row in rollout_rows()]
     assert cases.phases(made(rollouts=conform(Rollouts, unmarked)))["wrong"] == 6
-
-
-def test_a_page_opens_with_the_last_phase_next_to_base_and_what_is_clear() -> None:
-    seen = Seen(page(made()))
-    opening = (
-        "Edit-RL marks with QWK 0.58 on unseen questions, Base 0.41; 0.63 on questions seen in training, Base 0.46"
-    )
-    assert opening in seen.words
-    assert "6 of 10 differences in QWK are clear" in seen.words
 
 
 def arms(rows: list[dict[str, Any]]) -> SeedFigures:
@@ -271,7 +250,8 @@ def test_a_ratio_that_is_undefined_says_why() -> None:
     found = conform(RuleFaithfulness, rows)
     assert list(figures.rule_notes(found))[1:] == ["Edit-RL, A1: every mark is 0"]
     assert figures.rule_takeaway(found) == "No grader that states its mark has an in-rubric RSR"
-    assert "–" in page(made(faithfulness=found))
+    (_, ratio) = figures.rule_tables(found)
+    assert [str(cell) for cell in ratio.rows[0][2:]] == ["–"]
 
 
 def test_what_policies_and_students_wrote_is_text() -> None:

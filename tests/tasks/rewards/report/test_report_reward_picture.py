@@ -30,7 +30,7 @@ def drawn(nodes: list[Row], edges: list[Row], shown: EarnedCredit | None = None)
     return Seen(picture(nodes, edges, shown))
 
 
-@pytest.mark.parametrize(("criteria", "edges"), [(0, 0), (1, 0), (5, 0), (5, 4), (40, 39), (500, 0)])
+@pytest.mark.parametrize(("criteria", "edges"), [(0, 0), (1, 0), (5, 0), (5, 4), (40, 39), (150, 0)])
 def test_a_graph_of_any_size_shows_every_criterion_inside_the_picture(criteria: int, edges: int) -> None:
     nodes = [node(f"c{at}", at, text=f"Names fact {at}.") for at in range(criteria)]
     seen = drawn(nodes, [edge(f"c{at // 3}", f"c{at}") for at in range(1, edges + 1)])

@@ -126,7 +126,7 @@ def test_an_unscored_criterion_has_no_share():
 LEVELS = st.one_of(st.none(), st.integers(0, 3))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(LEVELS, LEVELS), max_size=30))
 def test_agreement_is_that_of_plain_counting(pairs):
     keys = [{"response_id": str(number), "criterion_id": "C"} for number in range(len(pairs))]
