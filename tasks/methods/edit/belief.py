@@ -15,14 +15,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import softmax
 from scipy.stats import mannwhitneyu
 
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.tables.edit import Signal, Unit
+from rubricflow.tasks.core.contracts.tables.edit import Signal
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import cluster_sums
 from rubricflow.tasks.methods.edit.policy import Masked, Policy, Prompts, shared
@@ -275,26 +275,16 @@ def residual(prefixes: Sequence[Floats]) -> list[Floats]:
     return np.split(values - means[tenths], np.cumsum(counts)[:-1])
 
 
-class Separation(NamedTuple):
-    """How a signal tells the two kinds of step apart, in the expected direction."""
-
-    signal: Signal
-    unit: Unit
-    """What is compared: steps, or each rollout's mean over its steps of a kind, which are not dependent."""
-    effect: float | None
-    """Rank-biserial r: the share of pairs in the expected order less the share against it, −1…1."""
-    p: float | None
-    """One-sided Mann-Whitney U; None, as the effect, where a kind has no steps."""
-    grounding: int
-    """Steps or means of this kind."""
-    synthesis: int
-
-
 def separations(
     labels: Sequence[Label], signals: Mapping[Signal, Floats], rollouts: Sequence[str]
-) -> Iterator[Separation]:
-    """Table 8, for each signal by steps and by rollouts' means. labels, rollouts: (steps,) of all rollouts together;
-    signals: each (steps,), finite."""
+) -> Iterator[dict[str, Any]]:
+    """Table 8: how each signal tells the two kinds of step apart, in the expected direction, by steps and by rollouts'
+    means, which are not dependent; rows of `separations` without the seed.
+
+    labels, rollouts: (steps,) of all rollouts together; signals: each (steps,), finite. effect: rank-biserial r, the
+    share of pairs in the expected order less the share against it, −1…1; p: one-sided Mann-Whitney U; both None where a
+    kind has no steps.
+    """
     kinds, names = np.asarray(labels, dtype=object), np.asarray(rollouts, dtype=object)
     for signal, values in signals.items():
         high = HIGHER[signal]
@@ -304,11 +294,11 @@ def separations(
         for kind, own in steps.items():
             total, n = cluster_sums(np.stack([own, np.ones_like(own)], axis=1), names[kinds == kind]).T
             means[kind] = total / n
-        units: dict[Unit, dict[Label, Floats]] = {"step": steps, "rollout": means}
-        for unit, sides in units.items():
-            sizes = len(sides["grounding"]), len(sides["synthesis"])
-            effect = p = None
-            if all(sizes):
+        for unit, sides in (("step", steps), ("rollout", means)):
+            row: dict[str, Any] = {kind: len(values) for kind, values in sides.items()}
+            row |= {"effect": None, "p": None}
+            if len(sides[high]) and len(sides[low]):
                 test = mannwhitneyu(sides[high], sides[low], alternative="greater")
-                effect, p = float(2 * test.statistic / (sizes[0] * sizes[1]) - 1), float(test.pvalue)
-            yield Separation(signal, unit, effect, p, *sizes)
+                pairs = len(sides[high]) * len(sides[low])
+                row |= {"effect": float(2 * test.statistic / pairs - 1), "p": float(test.pvalue)}
+            yield {"signal": signal, "unit": unit, **row}

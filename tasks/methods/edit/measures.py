@@ -15,7 +15,7 @@ from scipy.special import rel_entr
 
 from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED
 from rubricflow.tasks.core.contracts.tables.edit import TESTED, Arm, Part
-from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints, ratio
 from rubricflow.tasks.core.stats.bootstrap import TERMS, interval, pair_terms, resample_counts, statistics_of_totals
 
 PROBED = 200
@@ -153,11 +153,11 @@ def _measured(marks: GraderMarks, draws: int, seed: int) -> dict[str, _Resampled
     count = len(marks.items)
     everything = np.full(draws + 1, float(count))
     values = {
-        "qwk": _ratio(kappa, defined),
-        "accuracy": _ratio(exact, everything),
-        "within_1": _ratio(within_1, everything),
-        "mae": _ratio(error, marked_n),
-        "unmarked": 1 - _ratio(stated, everything),
+        "qwk": ratio(kappa, defined),
+        "accuracy": ratio(exact, everything),
+        "within_1": ratio(within_1, everything),
+        "mae": ratio(error, marked_n),
+        "unmarked": 1 - ratio(stated, everything),
     }
     marked_count = int(has_mark.sum())
     notes: dict[str, str] = {}
@@ -172,10 +172,6 @@ def _measured(marks: GraderMarks, draws: int, seed: int) -> dict[str, _Resampled
         responses = marked_count if metric in OF_MARKED else count
         measured[metric] = _Resampled(float(column[0]), column[1:], responses, notes.get(metric))
     return measured
-
-
-def _ratio(top: Floats, bottom: Floats) -> Floats:
-    return np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
 
 
 # What the arms are worth on the test split, as rows: figures, paired differences, and how far beliefs moved. Pure.

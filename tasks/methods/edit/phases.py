@@ -56,14 +56,8 @@ class Demonstration(NamedTuple):
     """Whether the text is whole, so that the policy also learns to stop after it."""
 
 
-class Pool(NamedTuple):
-    """A pool, ordered by response and rollout."""
-
-    demonstrations: tuple[Demonstration, ...]
-    note: str | None
-    """What to know about it: that nothing was mended."""
-
-
+Pool = tuple[list[Demonstration], str | None]
+"""A pool, ordered by response and rollout, and what to know about it: that nothing was mended."""
 Record = Mapping[str, Any]
 """A row."""
 SIGNALLED = tuple(arm for arm in TUNED if arm not in ("int_sft", "no_signals"))
@@ -194,13 +188,12 @@ def separated(steps: pa.Table, texts: Mapping[Key, str], synthesis: str, seed: i
     grounding: tuple[Signal, ...] = ("answer", "scheme", "prefix")
     signals: dict[Signal, Floats] = {name: _column(steps, f"grounding_{name}") for name in grounding}
     signals["prefix_residual"] = _column(steps, "prefix_residual")
-    labels: list[Label] = []
-    names = []
+    labels, names = list[Label](), list[str]()
     for row in steps.select(["response_id", "sample", "start", "end"]).to_pylist():
         text = texts[row["response_id"], row["sample"]][row["start"] : row["end"]]
         labels.append("synthesis" if begins(synthesis, text, "edit.synthesis") else "grounding")
         names.append(f"{row['response_id']} {row['sample']}")
-    return [{"seed": seed, **separation._asdict()} for separation in separations(labels, signals, names)]
+    return [{"seed": seed, **separation} for separation in separations(labels, signals, names)]
 
 
 def steps_to_mend(steps: Iterable[Record]) -> dict[Key, list[Candidate]]:
@@ -282,17 +275,17 @@ def pooled(arm: Arm, revisions: Sequence[Record], attempts: Sequence[FailedRollo
     """
     lost = summary(revisions, sum(map(is_wrong, attempts)))
     if arm == "int_sft":
-        interventions = []
-        for row in revisions:
-            if row["kept"]:
-                key = row["response_id"], row["sample"]
-                interventions.append(Demonstration(*key, "intervention", row["begun"], False))
+        interventions = [
+            Demonstration(row["response_id"], row["sample"], "intervention", row["begun"], False)
+            for row in revisions
+            if row["kept"]
+        ]
         return pool(interventions, [], share, seed, lost=lost)
-    natural = []
-    for attempt in attempts:
-        if not is_wrong(attempt):
-            completion = up_to_mark(attempt.text, attempt.sample.top)
-            natural.append(Demonstration(*attempt.key, "natural", completion, True))
+    natural = [
+        Demonstration(*attempt.key, "natural", up_to_mark(attempt.text, attempt.sample.top), True)
+        for attempt in attempts
+        if not is_wrong(attempt)
+    ]
     return pool(repaired(revisions), natural, share, seed, lost=lost)
 
 
@@ -331,7 +324,7 @@ def pool(
         chosen = np.random.default_rng(seed).permutation(len(others))[:count]
         others = [others[number] for number in chosen]
     note = None if mended else f"nothing was mended, the pool is naturally correct rollouts alone: {lost}"
-    return Pool(tuple(sorted([*mended, *others])), note)
+    return sorted([*mended, *others]), note
 
 
 def summary(revisions: Sequence[Record], wrong: int) -> str:

@@ -110,30 +110,27 @@ _LEAST = 32
 """Tokens that are worth a pass of their own."""
 
 
-def groups(texts: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], int]]:
+def groups(texts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
     """Places of texts that are read together, and how many tokens all texts of the group begin with; 0 where too few.
 
     Sorted texts that share most with each other are neighbours: a group goes on as long as its texts share at least
     half of the shortest one's tokens.
 
-    >>> list(groups([[1] * 40 + [2, 3], [9], [1] * 40 + [4]]))
+    >>> groups([[1] * 40 + [2, 3], [9], [1] * 40 + [4]])
     [([0, 2], 40), ([1], 0)]
     """
     order = sorted(range(len(texts)), key=lambda number: (list(texts[number]), number))
-    group: list[int] = []
-    common = least = 0
+    found: list[tuple[list[int], int, int]] = []  # places, tokens in common, tokens of the shortest
     for number in order:
         length = len(texts[number])
-        alike = shared([texts[group[-1]], texts[number]]) if group else 0
-        if group and 2 * min(common, alike) >= min(least, length):
-            common, least = min(common, alike), min(least, length)
-            group.append(number)
-            continue
-        if group:
-            yield group, _worth(group, common)
-        group, common, least = [number], length, length
-    if group:
-        yield group, _worth(group, common)
+        if found:
+            group, common, least = found[-1]
+            common, least = min(common, shared([texts[group[-1]], texts[number]])), min(least, length)
+            if 2 * common >= least:
+                found[-1] = [*group, number], common, least
+                continue
+        found.append(([number], length, length))
+    return [(group, common if len(group) > 1 and common >= _LEAST else 0) for group, common, _ in found]
 
 
 def shared(texts: Sequence[Sequence[int]]) -> int:
@@ -166,10 +163,6 @@ def looks_back_wholly(model: Any) -> bool:
     """Whether every token of a model sees all before it, so that they can be read earlier and elsewhere."""
     windowed = getattr(model.config, "sliding_window", None) is not None
     return not windowed and not set(getattr(model.config, "layer_types", None) or ()) - {"full_attention"}
-
-
-def _worth(group: list[int], common: int) -> int:
-    return common if len(group) > 1 and common >= _LEAST else 0
 
 
 _BATCH_TOKENS = {"cpu": 16_384, "cuda": 65_536}

@@ -26,7 +26,7 @@ import numpy as np
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.rules import Family, RuleEdit, Totals
-from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.stats.arrays import Floats, ratio
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
 from rubricflow.tasks.methods.edit.rollout import Sample, bands, family, printed, refuse_counted, top_mark
 
@@ -261,21 +261,25 @@ def _follow(rows: Sequence[Mapping[str, Any]], draws: int, seed: int) -> dict[st
     row = {name: rows[0][name] for name in ("rater_id", "edit", "family", "totals")}
     row |= {"n": len(scored), "unscored": len(rows) - len(scored), "in_rubric_n": int(inside.sum())}
     row["gold_change"] = float(gold_change.mean()) if scored else None
-    for name, ends, top, bottom, counted in (
-        ("floor_rate", "floor", 1 - inside, one, one),
-        ("rsr", "rsr", change, gold_change, one),
-        ("in_rubric", "in_rubric", change * inside, gold_change * inside, inside),
+    for name, ends, top, bottom, counted, needed in (
+        ("floor_rate", "floor", 1 - inside, one, one, ""),
+        ("rsr", "rsr", change, gold_change, one, "response has both marks"),
+        (
+            "in_rubric",
+            "in_rubric",
+            change * inside,
+            gold_change * inside,
+            inside,
+            "mark under the edited scheme is above 0",
+        ),
     ):
         value = float(top.sum() / bottom.sum()) if bottom.any() else None
         low, high = _ratio_interval(top, bottom, counted, responses, draws, seed) if value is not None else (None, None)
         row |= {name: value, f"{ends}_low": low, f"{ends}_high": high}
-    for name, counted, needed in (
-        ("rsr", one, "response has both marks"),
-        ("in_rubric", inside, "mark under the edited scheme is above 0"),
-    ):
-        n = int(counted.sum())
-        note = f"undefined: the edit changes no human mark of {n}" if n else f"undefined: no {needed}"
-        row[f"{name}_note"] = note if row[name] is None else None
+        if needed:
+            n = int(counted.sum())
+            note = f"undefined: the edit changes no human mark of {n}" if n else f"undefined: no {needed}"
+            row[f"{name}_note"] = note if value is None else None
     return row
 
 
@@ -288,5 +292,4 @@ def _ratio_interval(
         return None, None
     codes, size = cluster_codes(responses)
     above, below = draw_totals([sums_by_code(np.stack([top, bottom], axis=1), codes, size)], draws, seed)[0].T
-    ratios = np.divide(above, below, out=np.full_like(above, np.nan), where=below > 0)
-    return interval(ratios, len(set(responses[counted > 0])))[:2]
+    return interval(ratio(above, below), len(set(responses[counted > 0])))[:2]

@@ -162,16 +162,12 @@ def worth(workspace: Workspace, draws: int, seed: int) -> Tables:
     metrics = list(metric_rows(graded, draws, seed))
     policies = rows_of(workspace.run, Policies)
     updates = {(row["arm"], row["seed"]): row["updates"] for row in policies if row["arm"] in STARTS}
-    last_points = []
-    for row in metrics:
-        step = updates.get((row["arm"], row["seed"]))
-        if step is not None:
-            last_points.append(learning_row(row, step))
+    trained = [(row, (row["arm"], row["seed"])) for row in metrics]
     return {
         ArmMetrics: metrics,
         ArmDifferences: list(difference_rows(graded, draws, seed)),
         RuleFaithfulness: faithfulness(rows_of(workspace.run, RuleTests), draws, seed),
-        Learning: last_points,
+        Learning: [learning_row(row, updates[arm]) for row, arm in trained if arm in updates],
     }
 
 

@@ -14,7 +14,7 @@ from rubricflow.tasks.methods.edit.policy import shared_heads
 LIBRARY = ALL_ATTENTION_FUNCTIONS["sdpa"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     rows=st.integers(1, 3),
     shared=st.integers(1, 3),

@@ -65,12 +65,7 @@ def test_a_careful_trace_ends_with_the_gold_mark(seed: int) -> None:
     assert read_mark(made.text, of.top).mark == of.gold(said.stated, said.reason)
     assert [made.text[step.start : step.end] for step in cut(made.text)] == list(made.steps)
 
-
-@given(SEEDS)
-def test_an_imperfect_trace_has_a_mark_on_the_scale(seed: int) -> None:
-    luck = Random(seed)
-    of = question(luck, "q", unusual=0.5)
-    made = trace(luck, of, answer(luck, of), IMPERFECT)
+    made = trace(luck, of, said, IMPERFECT)
     assert read_mark(made.text, of.top).mark == made.mark
     assert len(made.steps) == len(made.grounding) == len(made.decided)
 
@@ -97,7 +92,7 @@ def words():  # type: ignore[no-untyped-def]
     return tokenizer()
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(seed=st.integers(1, 10_000))
 def test_tokens_keep_every_text(words, seed: int) -> None:  # type: ignore[no-untyped-def]
     for asked in islice(corpus(seed), 5):
@@ -107,8 +102,11 @@ def test_tokens_keep_every_text(words, seed: int) -> None:  # type: ignore[no-un
             assert words.decode(ids) == text
 
 
-def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_training_goes_on_to_the_same_weights(  # type: ignore[no-untyped-def]
+    words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(laboratory_decoder, "_EVERY", 2)
+    monkeypatch.setattr(laboratory_decoder, "tokenizer", lambda: words)
     size = Size(width=16, layers=1, heads=2, steps=5, tokens=256)
     train(tmp_path / "whole", size, 3, lambda line: None)
 
@@ -131,8 +129,8 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path, monkeypat
     )
 
 
-def test_the_first_heads_look_back() -> None:
-    model = decoder(tokenizer(), Size(), 0)
+def test_the_first_heads_look_back(words) -> None:  # type: ignore[no-untyped-def]
+    model = decoder(words, Size(), 0)
     model.set_attn_implementation("eager")
     looks = model(input_ids=torch.randint(3, 190, (1, 40)), output_attentions=True).attentions[0][0]
     assert looks[0].diagonal(-1)[1:].mean() > 0.9

@@ -70,7 +70,7 @@ def graded(draw: st.DrawFn) -> list[Row]:
 
 
 @given(graded())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_figures_are_those_of_a_library_and_a_loop(rows: list[Row]) -> None:
     found = measured(rows, 1)
     kappas = []
@@ -91,7 +91,7 @@ def test_figures_are_those_of_a_library_and_a_loop(rows: list[Row]) -> None:
 
 
 @given(graded())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_an_interval_holds_its_figure_and_keeps_to_the_range(rows: list[Row]) -> None:
     for metric, one in measured(rows, 20).items():
         low, high = BOUNDS[metric]

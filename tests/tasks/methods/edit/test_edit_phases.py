@@ -191,7 +191,7 @@ def steps_of(texts: Sequence[str], seed: int) -> pa.Table:
     return conform(Steps, rows)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(0, 99), st.sampled_from([0.0, 0.25, 0.6, 1.0]))
 def test_selection_over_all_rollouts_is_that_of_a_plain_loop(counts: list[int], seed: int, below: float) -> None:
     texts = ["\n".join(f"step {n}" for n in range(count)) for count in counts]
@@ -253,9 +253,9 @@ def test_every_pool_is_made_by_its_own_way() -> None:
         made = revised(arm, attempts, found, Reviser(prompts, scripted, Revising(), 9, 0))
         rows = conform(Revisions, [revision_row(arm, 0, one) for one in made]).to_pylist()
         assert {row["checklist"] for row in rows} == {"P1 | covered | light" if arm in listed else None}
-        pool = pooled(arm, rows, attempts, 0.5, 0)
-        assert all(one.origin == ("intervention" if arm == "int_sft" else "repaired") for one in pool.demonstrations)
-        rows = [{"arm": arm, "seed": 0, **one._asdict()} for one in pool.demonstrations]
+        pool, _ = pooled(arm, rows, attempts, 0.5, 0)
+        assert all(one.origin == ("intervention" if arm == "int_sft" else "repaired") for one in pool)
+        rows = [{"arm": arm, "seed": 0, **one._asdict()} for one in pool]
         assert conform(Demonstrations, rows).num_rows
     with pytest.raises(InputError, match="the pool is empty: none of 2 wrong rollouts had a step to mend"):
         pooled("edit_sft", [], attempts, 0.5, 0)

@@ -297,7 +297,7 @@ def test_levels_name_no_points() -> None:
     assert read_checklist("F1 | covered | roots", scheme, "roots drink") == ("F1 | covered | roots", None)
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(st.text(max_size=80))
 def test_any_reply_is_read(reply: str) -> None:
     text, reason = read_checklist(reply, SCHEME, SAMPLE.answer)
@@ -404,7 +404,7 @@ def test_scripts_without_spaces() -> None:
     assert copied(thai, f"P1 | covered | {thai}", ())[1] > 0.5
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(st.lists(st.sampled_from("abcdefgh"), max_size=30), st.lists(st.sampled_from("abcdefgh"), max_size=30))
 def test_runs_against_brute_force(revision: list[str], note: list[str]) -> None:
     inside = [False] * len(revision)

@@ -12,7 +12,7 @@ from rubricflow.tasks.methods.edit.revise import fates, thresholds
 CHANGES = st.lists(st.floats(-3, 3).map(lambda value: round(value, 2)), max_size=12)
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(CHANGES, st.integers(0, 2**12 - 1), st.integers(1, 4), st.sampled_from([0.0, 0.01, 0.5]))
 def test_selection_is_what_the_paper_says(changes: list[float], bits: int, count: int, near_tie: float) -> None:
     unsupported = [bool(bits >> step & 1) for step in range(len(changes))]
@@ -30,7 +30,7 @@ def test_selection_is_what_the_paper_says(changes: list[float], bits: int, count
     assert len(found) == len(changes)
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(st.integers(1, 60), st.integers(0, 10**6), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 def test_thresholds_are_quantiles_over_all_steps(n: int, seed: int, below: float) -> None:
     grounding = np.random.default_rng(seed).normal(size=(n, 3))

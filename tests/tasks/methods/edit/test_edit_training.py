@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from rubricflow.tasks.methods.edit import rl
 from rubricflow.tasks.methods.edit.policy import Policy, Prompts
 from rubricflow.tasks.methods.edit.rl import Method, outcomes, reinforce, shape
 from rubricflow.tasks.methods.edit.rollout import Sample, cut, read_mark
-from rubricflow.tasks.methods.edit.tuning import Tuned, fine_tune, last_checkpoint
+from rubricflow.tasks.methods.edit.tuning import Tuned, fine_tune, last_checkpoint, settings
 
 PHRASES = ["P1 is met.", "P2 is not.", "\n", *(f"\nFinal mark: {mark}" for mark in range(4))]
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<end>{% endfor %}<|assistant|>"
@@ -110,11 +110,31 @@ def whole(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     return tuned(policy, tmp_path_factory.mktemp("tuned"))
 
 
+class Course(NamedTuple):
+    """A reinforcement at which nobody looks, and what its trainer came to at each update."""
+
+    tuned: Tuned
+    asked: list[list[int]]
+    """Prompts that were continued."""
+    scored: list[Any]
+    """Arguments and result of the rewards, and the batch made of them, in turn."""
+    losses: list[Any]
+    """Batches of the loss."""
+
+
 @pytest.fixture(scope="module")
-def undisturbed(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> dict[Method, Tuned]:
-    """A reinforcement by each method at which nobody looks."""
-    folder = tmp_path_factory.mktemp("reinforced")
-    return {method: reinforced(policy, folder / method, method) for method in get_args(Method)}
+def undisturbed(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> dict[Method, Course]:
+    folder, courses = tmp_path_factory.mktemp("reinforced"), dict[Method, Course]()
+    for method in get_args(Method):
+        asked, scored, losses = list[list[int]](), list[Any](), list[Any]()
+        with pytest.MonkeyPatch.context() as patched:
+            watch(patched, Policy, "continued", lambda _, ids, *__, asked=asked: asked.extend(ids))
+            watch(patched, GRPOTrainer, "_calculate_rewards", lambda _, *given, to=scored: to.append(given))
+            scores = "_generate_and_score_completions"
+            watch(patched, GRPOTrainer, scores, lambda _, __, batch, to=scored: to.append(batch))
+            watch(patched, GRPOTrainer, "_compute_loss", lambda _, __, batch, ___, to=losses: to.append(batch))
+            courses[method] = Course(reinforced(policy, folder / method, method), asked, scored, losses)
+    return courses
 
 
 def weights(tuned: Tuned) -> dict[str, torch.Tensor]:
@@ -159,7 +179,7 @@ def kill_after(monkeypatch: pytest.MonkeyPatch, kind: Any, step: int) -> None:
 
 
 def test_the_loss_is_the_cross_entropy_of_the_completions_tokens_alone(
-    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     losses: list[tuple[Any, float]] = []
     watch(
@@ -172,6 +192,7 @@ def test_the_loss_is_the_cross_entropy_of_the_completions_tokens_alone(
     other = ("Mark this answer.", "P2 is not.", False)
     plan = FineTuning(epochs=1, batch_size=2)
     found = fine_tune(policy, [pair, other], plan, ADAPTER, seed=0, folder=tmp_path / "a")
+    assert capfd.readouterr().out == ""
     tokens, loss = losses[0]
     summed, count = 0.0, 0
     for prompt, completion, ends in (pair, other):
@@ -187,27 +208,22 @@ def test_the_loss_is_the_cross_entropy_of_the_completions_tokens_alone(
     assert {metric: value for _, metric, value in found.history}["loss"] == pytest.approx(loss, rel=1e-3)
 
 
-def test_fine_tuning_learns_its_pool_and_leaves_the_policy_as_it_was(
-    policy: Policy, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    ids = torch.tensor([policy.prompt_ids("Mark answer 1.")])
+def test_fine_tuning_learns_its_pool_and_leaves_the_policy_as_it_was(policy: Policy, whole: Tuned) -> None:
+    fresh, ids = a_policy(), torch.tensor([policy.prompt_ids("Mark answer 1.")])
     with torch.inference_mode():
-        before = policy.model(input_ids=ids).logits
-    parts = [name for name, _ in policy.model.named_modules()]
-    found = tuned(policy, tmp_path / "a")
-    with torch.inference_mode():
-        assert torch.equal(policy.model(input_ids=ids).logits, before)
-    assert [name for name, _ in policy.model.named_modules()] == parts
+        assert torch.equal(policy.model(input_ids=ids).logits, fresh.model(input_ids=ids).logits)
+    assert [name for name, _ in policy.model.named_modules()] == [name for name, _ in fresh.model.named_modules()]
     assert "forward" not in vars(policy.model)
-    losses = [value for _, metric, value in found.history if metric == "loss"]
-    assert len(losses) == found.steps == 6
+    losses = [value for _, metric, value in whole.history if metric == "loss"]
+    assert len(losses) == whole.steps == 6
     assert sum(losses[3:]) < 0.9 * sum(losses[:3])  # the second epoch and the first
-    assert found.parameters == sum(one.numel() for one in weights(found).values())
-    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["adapter", "done.json", "plan.json"]
-    assert capfd.readouterr().out == ""
-    assert tuned(policy, tmp_path / "a") == found  # read, not trained: the seconds are the same
+    assert whole.parameters == sum(one.numel() for one in weights(whole).values())
+    folder = whole.adapter.parent
+    assert sorted(path.name for path in folder.iterdir()) == ["adapter", "done.json", "plan.json"]
+    assert tuned(policy, folder) == whole  # read, not trained: the seconds are the same
     with pytest.raises(InputError, match="another training"):
-        tuned(policy, tmp_path / "a", seed=1)
+        tuned(policy, folder, seed=1)
+    assert settings(policy, folder, batch=4, longest=9, seed=7)["seed"] == 7
 
 
 def test_adapters_go_on_the_projections_or_else_on_all_linear_layers(whole: Tuned, tmp_path: Path) -> None:
@@ -246,16 +262,13 @@ def test_a_killed_fine_tuning_goes_on_to_the_same_adapter(
     assert seen == [4, 5]
     assert alike(weights(again), weights(whole))
     assert [row[:2] for row in again.history] == [row[:2] for row in whole.history]
-    assert not alike(weights(tuned(policy, tmp_path / "c", seed=1)), weights(whole))
 
 
+@pytest.mark.parametrize("method", ["grpo", "edit"])
 def test_the_rewards_and_group_advantages_are_those_of_the_equations(
-    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    policy: Policy, undisturbed: dict[Method, Course], method: Method
 ) -> None:
-    seen: list[Any] = []
-    watch(monkeypatch, GRPOTrainer, "_calculate_rewards", lambda _, *given: seen.append(given))
-    watch(monkeypatch, GRPOTrainer, "_generate_and_score_completions", lambda _, __, batch: seen.append(batch))
-    found = reinforced(policy, tmp_path / "a", "edit", plan=PLAN.model_copy(update={"steps": 3}))
+    found, asked_for, seen, _ = undisturbed[method]
     marks: list[int | None] = []
     for (_, prompts, texts, ids, per_part), batch in zip(seen[::2], seen[1::2], strict=True):
         asked = [SAMPLES[int(at)] for at in prompts]
@@ -266,8 +279,9 @@ def test_the_rewards_and_group_advantages_are_those_of_the_equations(
             marks.append(mark)
             (out,) = outcomes([mark], [sample.gold or 0], [3])
             shaped = shape(belief @ np.arange(4.0), sample.gold or 0, 3, 0.5)
-            assert parts.tolist() == pytest.approx([out, shaped], abs=1e-6)
-            rewards.append(out + 0.5 * shaped)
+            wanted_parts = [out, shaped] if method == "edit" else [out]
+            assert parts.tolist() == pytest.approx(wanted_parts, abs=1e-6)
+            rewards.append(out + 0.5 * shaped * (method == "edit"))
         groups = np.array(rewards).reshape(-1, 4)
         spread = groups.std(1, ddof=1, keepdims=True)
         wanted = (groups - groups.mean(1, keepdims=True)) / (spread + 1e-4)
@@ -277,7 +291,12 @@ def test_the_rewards_and_group_advantages_are_those_of_the_equations(
     assert len(set(marks)) > 2
     shares = [value for _, metric, value in found.history if metric == "unmarked"]
     assert np.mean(shares) == pytest.approx(sum(mark is None for mark in marks) / len(marks))
-    assert {metric for _, metric, _ in found.history} >= {"reward", "outcome", "shaping", "kl", "entropy", "length"}
+    told = {"reward", "outcome", "kl", "entropy", "length"} | ({"shaping"} if method == "edit" else set())
+    assert {metric for _, metric, _ in found.history} >= told
+    # Five updates of two groups of four on the policy's own tokens: every response is in three groups, or in four.
+    wanted_ids = [policy.prompt_ids(Prompts("compact").grade(sample)) for sample in SAMPLES]
+    assert sorted(asked_for.count(ids) for ids in wanted_ids) == [12, 12, 16]
+    assert alike(weights(found), weights(undisturbed["grpo"].tuned)) == (method == "grpo")
 
 
 def test_a_rollout_that_does_not_end_has_no_mark(policy: Policy) -> None:
@@ -291,30 +310,8 @@ def test_a_rollout_that_does_not_end_has_no_mark(policy: Policy) -> None:
     assert told == [0.5]
 
 
-def test_edit_without_shaping_is_grpo(policy: Policy, undisturbed: dict[Method, Tuned], tmp_path: Path) -> None:
-    unweighted = reinforced(policy, tmp_path / "a", "edit", plan=PLAN.model_copy(update={"shaping": 0.0}))
-    assert alike(weights(unweighted), weights(undisturbed["grpo"]))
-    assert not alike(weights(undisturbed["edit"]), weights(undisturbed["grpo"]))
-
-
-def test_the_prompts_are_the_policys_own_tokens(
-    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[list[int]] = []
-    watch(monkeypatch, Policy, "continued", lambda _, ids, *__: seen.extend(ids))
-    reinforced(policy, tmp_path / "a", plan=PLAN.model_copy(update={"steps": 3}))
-    prompts = Prompts("compact")
-    wanted = [policy.prompt_ids(prompts.grade(sample)) for sample in SAMPLES]
-    # Three updates of two groups of four: every response is in two groups.
-    assert [seen.count(ids) for ids in wanted] == [8, 8, 8]
-
-
-def test_dgpo_gives_every_token_an_advantage_and_no_penalty(
-    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batches: list[Any] = []
-    watch(monkeypatch, GRPOTrainer, "_compute_loss", lambda _, __, batch, ___: batches.append(batch))
-    found = reinforced(policy, tmp_path / "a", "dgpo", plan=PLAN.model_copy(update={"steps": 4}))
+def test_dgpo_gives_every_token_an_advantage_and_no_penalty(undisturbed: dict[Method, Course]) -> None:
+    found, _, _, batches = undisturbed["dgpo"]
     flat = []
     for batch in batches:
         given, mask = batch["advantages"], batch["completion_mask"].bool()
@@ -327,13 +324,8 @@ def test_dgpo_gives_every_token_an_advantage_and_no_penalty(
     assert "kl" not in {metric for _, metric, _ in found.history}
 
 
-@pytest.mark.parametrize("method", ["edit", "dgpo"])
 def test_a_killed_reinforcement_goes_on_to_the_same_adapter(
-    policy: Policy,
-    undisturbed: dict[Method, Tuned],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    method: Method,
+    policy: Policy, undisturbed: dict[Method, Course], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
 
@@ -344,13 +336,13 @@ def test_a_killed_reinforcement_goes_on_to_the_same_adapter(
     with monkeypatch.context() as patched:
         kill_after(patched, GRPOTrainer, 2)
         with pytest.raises(KeyboardInterrupt):
-            reinforced(policy, tmp_path, method, look=look)
-    again, whole = reinforced(policy, tmp_path, method, look=look), undisturbed[method]
+            reinforced(policy, tmp_path, "edit", look=look)
+    again, whole = reinforced(policy, tmp_path, "edit", look=look), undisturbed["edit"].tuned
     assert looks == [2, 4, 5]
     assert alike(weights(again), weights(whole))
     timeless = [[row for row in one.history if row[1] != "seconds"] for one in (again, whole)]
     assert timeless[0] == timeless[1]
-    assert reinforced(policy, tmp_path, method) == again
+    assert reinforced(policy, tmp_path, "edit") == again
 
 
 def test_bad_input_is_refused(policy: Policy, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_policies import policy
 
@@ -46,10 +46,9 @@ def trees(draw):
     return tree
 
 
-@settings(max_examples=25)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(trees(), min_size=1, max_size=3))
-def test_every_node_scores_as_its_path_read_alone(several):
-    model = policy("llama", "words").model
+def test_every_node_scores_as_its_path_read_alone(model, several):
     for tree, sums in zip(several, score(model, several), strict=True):
         wanted = [alone(model, tree, at) if node.scored else 0 for at, node in enumerate(tree.nodes)]
         np.testing.assert_allclose(sums, wanted, atol=2e-4)
