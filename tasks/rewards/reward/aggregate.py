@@ -23,7 +23,7 @@ from rubricflow.tasks.rewards.reward.exact import exact_marginals
 
 Unsigned = NDArray[np.uint32]
 RULES: tuple[Aggregation, ...] = ("flat", "hard_verdict", "hard_local", "hard_propagated", "gear")
-FLAT, HARD_VERDICT, HARD_LOCAL, HARD_PROPAGATED, GEAR = range(5)
+FLAT, HARD_VERDICT, HARD_LOCAL, _, GEAR = range(5)
 
 
 @dataclass(frozen=True)
@@ -176,19 +176,15 @@ def _sweep(
             for e in range(first, end):
                 factor = stack.retention[e]
                 q[stack.child[e]] *= factor + q[stack.parent[e]] * (1.0 - factor)
-        elif rule == HARD_VERDICT:
-            verdicts = decided[start[r] : start[r + 1]]
+        elif rule != FLAT:
+            gate = q  # hard_propagated
+            if rule == HARD_VERDICT:
+                gate = decided[start[r] : start[r + 1]]
+            elif rule == HARD_LOCAL:
+                gate = p
             for e in range(first, end):
-                parent = verdicts[stack.parent[e]]
+                parent = gate[stack.parent[e]]
                 q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent  # 0 · NaN stays NaN
-        elif rule == HARD_LOCAL:
-            for e in range(first, end):
-                parent = p[stack.parent[e]]
-                q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent
-        elif rule == HARD_PROPAGATED:
-            for e in range(first, end):
-                parent = q[stack.parent[e]]
-                q[stack.child[e]] *= (parent >= threshold) + 0.0 * parent
         weight = stack.weight[stack.weight_start[g] : stack.weight_start[g + 1]]
         total = 0.0
         for i in range(len(weight)):

@@ -95,11 +95,7 @@ def taught_by_marks(
         raise InputError(rule, field="reward.learn", hint=hint)
     rows = list[Record]()
     for graph, (factors, cases) in zip(graphs, learned, strict=True):
-        for edge, relation, prior, factor, n in zip(
-            graph.edges, graph.relation, graph.retention.tolist(), factors.tolist(), cases.tolist(), strict=True
-        ):
-            row: Record = {"rubric_id": graph.rubric_id, "parent": edge[0], "child": edge[1], "relation": relation}
-            rows.append(row | {"retention": factor, "by_relation": prior, "n": n, "target": plan.target})
+        rows += _retentions(graph, factors.tolist(), cases.tolist(), plan.target)
     by_edges = [replace(graph, retention=factors) for graph, (factors, _) in zip(graphs, learned, strict=True)]
     methods = {"flat": [replace(graph, retention=np.ones_like(graph.retention)) for graph in graphs]}
     methods |= {"typed": graphs, "learned": by_edges}
@@ -165,18 +161,27 @@ def taught(
     for of_method in figures:
         of_method["unscored"] = labelled - of_method["n"]  # labelled test responses without a prediction
     # How many rubrics could not be fitted, and why the first could not.
-    without = [rubric for rubric in learned if not rubric.fitted]
+    without = [rubric for rubric in learned if rubric.factors is None]
     note = f"{without[0].rubric_id}: {without[0].note}" if without else None
     unfitted = RewardFigure(float(len(without)), None, None, note)
     figures.append(record("rubrics without learned factors", "learned", unfitted, len(learned), 0, per="graph"))
-    rows = []
+    rows = list[Record]()
     for graph, of_rubric in zip(rubrics, learned, strict=True):
-        for edge, relation, factor in zip(graph.edges, graph.relation, graph.retention.tolist(), strict=True):
-            if edge in of_rubric.factors:
-                row: Record = {"rubric_id": of_rubric.rubric_id, "parent": edge[0], "child": edge[1]}
-                row |= {"relation": relation, "retention": of_rubric.factors[edge], "by_relation": factor}
-                rows.append(row | {"n": of_rubric.n, "target": plan.target})
+        factors = list((of_rubric.factors or {}).values())
+        if factors:
+            rows += _retentions(graph, factors, [of_rubric.n] * len(factors), plan.target)
     return Lesson(rows, figures)
+
+
+def _retentions(graph: CompiledGraph, factors: list[float], cases: list[int], target: str) -> list[Record]:
+    """Rows of `retentions` of a graph at η = 1 with the relations' factors; factors, cases: (e,) what was learned."""
+    columns = graph.edges, graph.relation, factors, graph.retention.tolist(), cases
+    names = ("relation", "retention", "by_relation", "n")
+    return [
+        {"rubric_id": graph.rubric_id, "parent": parent, "child": child, "target": target}
+        | dict(zip(names, values, strict=True))
+        for (parent, child), *values in zip(*columns, strict=True)
+    ]
 
 
 def split_of(judged: Locals, responses: pa.Table) -> NDArray[Any]:
@@ -221,7 +226,7 @@ def predict(train: Batch, scores: Floats, learned: list[Learned], test: Batch) -
     predicted: dict[Method, Floats] = {method: np.full(len(test.rubric_index), np.nan) for method in METHODS}
     shared = untyped(train.compiled)
     for rubric, (compiled, of_rubric) in enumerate(zip(train.compiled, learned, strict=True)):
-        if not of_rubric.fitted:
+        if of_rubric.factors is None:
             continue
         rows, local = complete(train, rubric)
         labelled = ~np.isnan(scores[rows])

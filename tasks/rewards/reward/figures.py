@@ -14,6 +14,7 @@ import numpy as np
 
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.core.stats.arrays import ratio as quotient
 from rubricflow.tasks.core.stats.bootstrap import draw_totals, interval, sums_by_code
 from rubricflow.tasks.rewards.reward.local import Locals
 
@@ -147,17 +148,13 @@ def agreement(judged: Locals, topological: Aggregated, exact: Aggregated, settin
 
 def ratio(totals: Floats) -> Floats:
     """Σ above / Σ below, of sums (above, below)."""
-    quotients: Floats = np.full(len(totals), np.nan)
-    np.divide(totals[:, 0], totals[:, 1], out=quotients, where=totals[:, 1] > 0)
-    return quotients
+    return quotient(totals[:, 0], totals[:, 1])
 
 
 def deviation(totals: Floats) -> Floats:
     """Sample standard deviation, of sums (1, x, x²)."""
     n, x, xx = totals.T
-    variances: Floats = np.full(len(n), np.nan)
-    np.divide(np.maximum(n * xx - x * x, 0.0), n * (n - 1), out=variances, where=n > 1)
-    return np.sqrt(variances)
+    return np.sqrt(quotient(np.maximum(n * xx - x * x, 0.0), n * (n - 1)))
 
 
 def correlation_terms(a: Floats, b: Floats) -> list[Floats]:
@@ -170,9 +167,7 @@ def correlation(totals: Floats) -> Floats:
     n, x, y, xx, yy, xy = totals.T
     spread = [np.sqrt(np.maximum(n * squares - sums**2, 0.0)) for sums, squares in ((x, xx), (y, yy))]
     varied = (spread[0] > SAME * n) & (spread[1] > SAME * n)
-    correlations: Floats = np.full(len(n), np.nan)
-    np.divide(n * xy - x * y, spread[0] * spread[1], out=correlations, where=varied)
-    return np.clip(correlations, -1.0, 1.0)
+    return np.clip(quotient(n * xy - x * y, np.where(varied, spread[0] * spread[1], 0.0)), -1.0, 1.0)
 
 
 def _centred(values: Floats) -> Floats:

@@ -15,7 +15,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,25 +40,11 @@ class Learned:
     rubric_id: str
     n: int
     """Responses with a human score and every criterion scored."""
-    factors: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """(parent, child) → its retention factor before η, for `compile_graph`; empty where nothing could be fitted."""
-    silent: tuple[tuple[str, str], ...] = ()
-    """Edges that the responses say nothing about; they keep the relation's factor."""
-    intercept: float = math.nan
-    """a, in units of the human score; NaN where nothing could be fitted."""
-    slope: float = math.nan
-    """b, human score per unit of reward; not negative."""
-    strength: float = math.inf
-    """The α chosen; infinite where the relations' factors stay."""
-    errors: Mapping[float, float] = field(default_factory=dict)
-    """α → root mean squared error on the folds left out, in units of the human score."""
+    factors: Mapping[tuple[str, str], float] | None = None
+    """(parent, child) → its retention factor before η; None where nothing could be fitted. An edge that the responses
+    say nothing about keeps the relation's."""
     note: str | None = None
     """Why nothing was fitted, or what to know about what was."""
-
-    @property
-    def fitted(self) -> bool:
-        """Whether there was enough to fit to."""
-        return not math.isnan(self.slope)
 
 
 def learn(batch: Batch, scores: Floats, clusters: NDArray[Any], folds: int = 5, seed: int = 0) -> list[Learned]:
@@ -176,30 +162,14 @@ def _learn_rubric(compiled: CompiledGraph, local: Floats, scores: Floats, fold: 
         return Learned(compiled.rubric_id, n, note=f"too few clusters for {folds} folds")
     if np.ptp(scores) == 0:
         return Learned(compiled.rubric_id, n, note=f"every human score is {scores[0]:g}")
-    sd = float(scores.std())
-    mean = float(scores.mean())
-    standard = (scores - mean) / sd
-    silent = _silent(compiled, local)
-    strengths = STRENGTHS if edges > silent.sum() else (math.inf,)
-    errors = {strength: _error_left_out(compiled, local, standard, fold, strength) for strength in strengths}
-    least = min(errors.values())
-    strength = next(strength for strength in strengths if errors[strength] <= least + SAME)
+    standard = (scores - scores.mean()) / scores.std()
+    strengths = STRENGTHS if edges > _silent(compiled, local).sum() else (math.inf,)
+    errors = [error_left_out(compiled, local, standard, fold, strength) for strength in strengths]
+    strength = next(tried for tried, error in zip(strengths, errors, strict=True) if error <= min(errors) + SAME)
     factors = _fit(compiled, local, standard, strength)
-    intercept, slope = line(rewards_and_slopes(compiled, local, factors)[0], standard)
-    silent_edges = itertools.compress(compiled.edges, silent)
-    factor_of = dict(zip(compiled.edges, factors.tolist(), strict=True))
-    in_score_units = {tried: sd * math.sqrt(error) for tried, error in errors.items()}
-    return Learned(
-        rubric_id=compiled.rubric_id,
-        n=n,
-        factors=factor_of,
-        silent=tuple(silent_edges),
-        intercept=mean + sd * intercept,
-        slope=sd * slope,
-        strength=strength,
-        errors=in_score_units,
-        note="the human score does not rise with the reward" if slope == 0 else None,
-    )
+    rises = line(rewards_and_slopes(compiled, local, factors)[0], standard)[1] > 0
+    note = None if rises else "the human score does not rise with the reward"
+    return Learned(compiled.rubric_id, n, dict(zip(compiled.edges, factors.tolist(), strict=True)), note)
 
 
 def _silent(compiled: CompiledGraph, local: Floats) -> Bools:
@@ -209,8 +179,8 @@ def _silent(compiled: CompiledGraph, local: Floats) -> Bools:
     return np.asarray(np.ptp(slopes, axis=1) < SAME)
 
 
-def _error_left_out(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Shorts, strength: float) -> float:
-    """Mean squared error (standardised scores) of every fold by a fit to the others."""
+def error_left_out(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Shorts, strength: float) -> float:
+    """Mean squared error of every fold by a fit to the others with a pull; local (k, n), scores and fold (n,)."""
     error = 0.0
     for out in (fold == number for number in np.unique(fold)):
         factors = _fit(compiled, local[:, ~out], scores[~out], strength)

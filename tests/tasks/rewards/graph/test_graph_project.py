@@ -153,10 +153,10 @@ def test_no_criteria_and_no_proposals_are_an_empty_graph() -> None:
     assert project({}, []) == ()
 
 
-def test_five_hundred_criteria_with_thousands_of_proposals_lose_their_cycles() -> None:
+def test_many_criteria_with_hundreds_of_proposals_lose_their_cycles() -> None:
     draw = random.Random(0)
-    names = [f"c{at}" for at in range(500)]
-    pairs = draw.sample(list(itertools.permutations(names, 2)), 6_000)
+    names = [f"c{at}" for at in range(150)]
+    pairs = draw.sample(list(itertools.permutations(names, 2)), 900)
     proposals = [EdgeProposal(*pair, draw.choice(KINDS), draw.random(), "authored") for pair in pairs]
     found = project(dict.fromkeys(names, "core"), proposals)
     assert nx.is_directed_acyclic_graph(nx.DiGraph(one.pair for one in found if not one.dropped))

@@ -23,7 +23,7 @@ def edges(one):
 
 
 @given(SEEDS, st.integers(0, 1000))
-@hypothesis_settings(max_examples=40)
+@hypothesis_settings(max_examples=15)
 def test_a_random_graph_has_as_many_edges_of_each_relation_and_is_acyclic(scene, seed):
     annotated = random_rubric(np.random.default_rng(scene), most=9)
     found = random_graph(annotated, seed)
@@ -36,7 +36,7 @@ def test_a_random_graph_has_as_many_edges_of_each_relation_and_is_acyclic(scene,
 
 
 @given(SEEDS, st.integers(0, 1000))
-@hypothesis_settings(max_examples=40)
+@hypothesis_settings(max_examples=15)
 def test_a_random_graph_is_in_the_order_that_aggregation_needs(scene, seed):
     found = random_graph(random_rubric(np.random.default_rng(scene), most=9), seed)
     rank = {place: at for at, place in enumerate(found.order.tolist())}

@@ -21,7 +21,7 @@ ALL: tuple[Aggregation, ...] = ("flat", "hard_verdict", "hard_local", "hard_prop
 EVERY = pytest.mark.parametrize(
     ("aggregation", "inference"), [*((name, "topological") for name in ALL), ("gear", "exact")]
 )
-laws = settings(max_examples=50)  # the first example compiles
+laws = settings(max_examples=15)  # the first example compiles
 DIAMOND = [(0, 1, 0.5), (0, 2, 0.5), (1, 3, 0.5), (2, 3, 0.5)]
 
 
@@ -113,20 +113,6 @@ def test_a_marginal_lies_between_0_and_the_local_score(aggregation, inference, d
     found = one(compiled, local, aggregation, inference=inference)
     assert np.all((found.marginal >= 0) & (found.marginal <= local))
     assert np.isfinite(found.reward).all()
-
-
-@EVERY
-@laws
-@given(st.data())
-def test_no_marginal_falls_when_a_local_score_rises(aggregation, inference, data):
-    weights = data.draw(weights_of())
-    compiled = rubric(weights, data.draw(edges_among(len(weights))))
-    low = np.array(data.draw(shares(len(weights))))
-    high = low.copy()
-    at = data.draw(st.integers(0, len(weights) - 1))
-    high[at] = data.draw(st.floats(low[at], 1))
-    before, after = (one(compiled, local, aggregation, inference=inference).marginal for local in (low, high))
-    assert np.all(after >= before - 1e-12)
 
 
 @laws
@@ -282,42 +268,8 @@ def test_a_graph_too_wide_for_exact_inference_is_refused_by_name():
     assert one(compiled, np.ones(30)).reward[0] == 1.0
 
 
-def test_a_reward_by_hand():
-    wired = rubric([2, 3, -1], [(0, 1, 0.2), (1, 2, 0.0)])
-    found = one(wired, [0.5, 0.8, 1.0])
-    assert found.marginal == pytest.approx([0.5, 0.8 * (0.5 + 0.5 * 0.2), 0.48])
-    assert found.reward[0] == pytest.approx((2 * 0.5 + 3 * 0.48 - 0.48) / 5)
-
-
 def test_a_verdict_gates_whatever_probability_stands_beside_it():
     wired = rubric([1, 1, 1], [(0, 1, 0.6), (1, 2, 0.6)])
     local, yes_no = [0.4, 0.9, 0.7], [1, 0, 1]
     assert one(wired, local, "hard_verdict", decided=yes_no).marginal.tolist() == [0.4, 0.9, 0.0]
     assert one(wired, local, "hard_local", decided=yes_no).marginal.tolist() == [0.4, 0.0, 0.7]
-
-
-@laws
-@given(st.data())
-def test_no_marginal_falls_when_a_retention_factor_rises(data):
-    weights = data.draw(weights_of())
-    edges = data.draw(edges_among(len(weights)).filter(bool))
-    local = data.draw(shares(len(weights)))
-    at = data.draw(st.integers(0, len(edges) - 1))
-    parent, child, kept = edges[at]
-    risen = [*edges[:at], (parent, child, data.draw(st.floats(kept, 1))), *edges[at + 1 :]]
-    before, after = (one(rubric(weights, some), local).marginal for some in (edges, risen))
-    assert np.all(after >= before - 1e-12)
-
-
-@EVERY
-@laws
-@given(st.data())
-def test_the_order_of_the_criteria_does_not_matter(aggregation, inference, data):
-    weights = data.draw(st.lists(st.floats(0.1, 10) | st.floats(-10, -0.1), min_size=1, max_size=8))
-    edges, local = data.draw(edges_among(len(weights))), data.draw(shares(len(weights)))
-    moved = data.draw(st.permutations(range(len(weights))))
-    place = {old: new for new, old in enumerate(moved)}
-    shuffled = rubric([weights[old] for old in moved], [(place[a], place[b], kept) for a, b, kept in edges])
-    first = one(rubric(weights, edges), local, aggregation, inference=inference).reward[0]
-    second = one(shuffled, [local[old] for old in moved], aggregation, inference=inference).reward[0]
-    assert second == pytest.approx(first, abs=1e-12 * max(1, sum(map(abs, weights)) / mass(weights)))

@@ -33,7 +33,7 @@ def by_hand(batch, gear, response):
 
 
 @given(st.integers(0, 2**32 - 1))
-@hypothesis_settings(max_examples=60)
+@hypothesis_settings(max_examples=15)
 def test_every_figure_is_what_a_loop_makes_of_it(seed):
     batch = random_locals(np.random.default_rng(seed)).batch
     flat, gear = (aggregate(batch, name, threshold=THRESHOLD) for name in ("flat", "gear"))

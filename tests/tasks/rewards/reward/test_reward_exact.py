@@ -36,7 +36,7 @@ def drawn_edges(rng, count, density) -> list[tuple[int, int, float]]:
     return [(a, b, float(rng.choice([0, 0.2, 0.6, 1, rng.random()]))) for a, b in pairs if rng.random() < density]
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.data())
 def test_marginals_are_the_sums_over_all_states(data):
     count = data.draw(st.integers(1, 8))

@@ -149,7 +149,7 @@ def by_hand(locals_, found, relations, threshold=0.5):
 
 
 @given(SEEDS, st.sampled_from(["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]))
-@hypothesis_settings(max_examples=40)
+@hypothesis_settings(max_examples=15)
 def test_every_slice_is_that_of_a_plain_loop(seed, aggregation):
     locals_ = random_locals(np.random.default_rng(seed))
     found = told(locals_, aggregation, study(draws=0))
@@ -163,7 +163,7 @@ def test_every_slice_is_that_of_a_plain_loop(seed, aggregation):
 
 
 @given(SEEDS)
-@hypothesis_settings(max_examples=30)
+@hypothesis_settings(max_examples=15)
 def test_gates_leak_nothing_and_no_aggregation_leaks_more_than_flat(seed):
     locals_ = random_locals(np.random.default_rng(seed))
     for aggregation in ("hard_local", "hard_propagated", "gear"):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
-from rubricflow.tasks.rewards.reward.learn import STRENGTHS, folds_of, learn, line, rewards_and_slopes
+from rubricflow.tasks.rewards.reward.learn import error_left_out, folds_of, learn, line, rewards_and_slopes
 
 # c0 licenses c1 and c2, those license c3, c0 also licenses c3; c4 is a penalty licensed by c2.
 EDGES = [(0, 1), (0, 2), (0, 3), (1, 3), (2, 3), (2, 4)]
@@ -64,21 +64,17 @@ def fitted(local, scores, compiled=None, names=None, **given):
 def test_known_factors_are_found_again() -> None:
     one = fitted(*simulated(4000, noise=0.02))
     np.testing.assert_allclose([one.factors[edge] for edge in rubric().edges], TRUE, atol=0.03)
-    assert one.intercept == pytest.approx(2, abs=0.02)
-    assert one.slope == pytest.approx(4, abs=0.04)
-    assert one.errors[one.strength] == pytest.approx(0.02, rel=0.05)
 
 
 def test_noise_alone_leaves_the_relations_factors() -> None:
     local, _ = simulated(60, noise=0)
     noise = np.random.default_rng(0).normal(size=60)
     one = fitted(local, 0.2 * reward(local, PRIOR) + noise)
-    assert one.strength >= 0.1
     np.testing.assert_allclose(list(one.factors.values()), PRIOR, atol=0.1)
 
 
 @given(st.data())
-@settings(max_examples=50)
+@settings(max_examples=15)
 def test_slopes_are_those_of_finite_differences(data) -> None:
     local = np.array(data.draw(st.lists(st.lists(st.floats(0, 1), min_size=5, max_size=5), min_size=1, max_size=4)))
     factors = np.array(data.draw(st.lists(st.floats(0.01, 0.99), min_size=6, max_size=6)))
@@ -106,12 +102,6 @@ def test_every_factor_is_a_share(seed, n) -> None:
     assert all(0 <= factor <= 1 for factor in one.factors.values())
 
 
-def test_a_strength_is_tried_for_every_pull_and_the_best_is_taken() -> None:
-    one = fitted(*simulated(300, noise=0.1))
-    assert tuple(one.errors) == STRENGTHS
-    assert one.errors[one.strength] == min(one.errors.values())
-
-
 def test_the_errors_are_those_of_fits_that_have_not_seen_the_fold() -> None:
     local, scores = simulated(200, noise=0.3)
     fold = folds_of(np.arange(200), 4, 7)
@@ -120,26 +110,22 @@ def test_the_errors_are_those_of_fits_that_have_not_seen_the_fold() -> None:
         train = fold != one
         intercept, slope = line(reward(local[train], PRIOR), scores[train])
         missed.append(scores[~train] - intercept - slope * reward(local[~train], PRIOR))
-    assert fitted(local, scores, folds=4, seed=7).errors[math.inf] == pytest.approx(
-        np.sqrt(np.mean(np.concatenate(missed) ** 2))
-    )
+    error = error_left_out(rubric(), local.T, scores, fold, math.inf)
+    assert error == pytest.approx(np.mean(np.concatenate(missed) ** 2))
 
 
-def test_an_edge_whose_parent_is_always_supported_keeps_its_factor_and_is_named() -> None:
+def test_an_edge_whose_parent_is_always_supported_keeps_its_factor() -> None:
     local, scores = simulated(400, noise=0.05)
     local[:, 0] = 1.0
     one = fitted(local, scores)
-    assert one.silent == (("c0", "c1"), ("c0", "c2"), ("c0", "c3"))
-    assert [one.factors[edge] for edge in one.silent] == [0.6, 0.2, 0.6]
+    assert [one.factors["c0", child] for child in ("c1", "c2", "c3")] == [0.6, 0.2, 0.6]
     assert one.factors["c1", "c3"] != 0.6
 
 
 def test_an_edge_that_moves_all_rewards_alike_keeps_its_factor() -> None:
     compiled = rubric(edges=[(0, 1), (0, 2)], prior=[0.3, 0.6], weights=[1.0, 1.0, 1.0])
     local = np.column_stack([np.full(100, 0.5), np.full(100, 0.7), np.random.default_rng(0).random(100)])
-    one = fitted(local, local[:, 2] ** 2, compiled)
-    assert one.silent == (("c0", "c1"),)
-    assert one.factors["c0", "c1"] == 0.3
+    assert fitted(local, local[:, 2] ** 2, compiled).factors["c0", "c1"] == 0.3
 
 
 def test_an_activation_edge_that_gates_everything_can_still_be_learned() -> None:
@@ -147,14 +133,13 @@ def test_an_activation_edge_that_gates_everything_can_still_be_learned() -> None
     rng = np.random.default_rng(0)
     local = np.column_stack([np.zeros(500), rng.random(500), rng.random(500)])
     scores = reward(local, [0.8, 0.3], [(0, 2), (1, 2)], [1.0, 1.0, 4.0])
-    assert fitted(local, scores, compiled).silent == ()
+    assert all(factor > 0 for factor in fitted(local, scores, compiled).factors.values())
 
 
 def test_the_order_of_the_responses_does_not_matter() -> None:
     local, scores = simulated(200, noise=0.2)
     order = np.random.default_rng(1).permutation(200)
     one, other = fitted(local, scores), fitted(local[order], scores[order], names=order)
-    assert one.strength == other.strength
     np.testing.assert_allclose(list(one.factors.values()), list(other.factors.values()), atol=1e-5)
 
 
@@ -190,15 +175,13 @@ def test_responses_without_a_score_or_with_an_unscored_criterion_are_left_out() 
 
 def test_without_edges_only_the_line_is_fitted() -> None:
     local, scores = simulated(50, noise=0.1)
-    one = fitted(local, scores, rubric(edges=[], prior=[]))
-    assert one.factors == {}
-    assert one.slope == pytest.approx(np.polyfit(reward(local, [], []), scores, 1)[0])
+    assert fitted(local, scores, rubric(edges=[], prior=[])).factors == {}
+    assert line(reward(local, [], []), scores) == pytest.approx(np.polyfit(reward(local, [], []), scores, 1)[::-1])
 
 
 def test_scores_that_fall_with_the_reward_leave_the_relations_factors_and_say_so() -> None:
     local, scores = simulated(200, noise=0.01)
     one = fitted(local, -scores)
-    assert one.slope == 0
     assert "does not rise" in one.note
     assert list(one.factors.values()) == PRIOR
 
@@ -214,8 +197,7 @@ def test_scores_that_fall_with_the_reward_leave_the_relations_factors_and_say_so
 def test_too_little_to_learn_from_is_refused_with_the_reason(n, scores, says) -> None:
     one = fitted(np.random.default_rng(0).random((n, 5)), scores)
     assert one.note == says
-    assert not one.fitted
-    assert one.factors == {}
+    assert one.factors is None
 
 
 def test_too_few_clusters_for_the_folds_are_refused() -> None:

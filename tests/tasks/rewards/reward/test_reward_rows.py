@@ -80,7 +80,7 @@ def test_bounds_stand_where_there_is_no_reward():
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]))
-@hypothesis_settings(max_examples=30)
+@hypothesis_settings(max_examples=15)
 def test_tables_say_what_the_arrays_say_and_never_nan(seed, aggregation):
     locals_ = random_locals(np.random.default_rng(seed), unscored=0.2)
     found = aggregate(locals_.batch, aggregation, unscored="bounds")

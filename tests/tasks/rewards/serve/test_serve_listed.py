@@ -35,7 +35,7 @@ def write(tmp_path, *lines):
 
 @pytest.mark.parametrize("form", FORMS)
 @given(CRITERIA, st.text(min_size=1).filter(lambda text: text.strip() and text.isprintable()))
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_every_form_reads_the_same(tmp_path_factory, form, criteria, question):
     path = write(tmp_path_factory.mktemp("list"), FORMS[form](question, criteria))
     (item,) = read_listed(path)
@@ -81,6 +81,7 @@ LEAVES = st.none() | st.booleans() | st.floats() | st.text()
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(NAMES), inner))
 
 
+@settings(max_examples=25)
 @given(VALUES)
 def test_any_line_is_read_or_refused_in_words(tmp_path_factory, value):
     path = write(tmp_path_factory.mktemp("list"), value)

@@ -133,7 +133,7 @@ def test_an_error_is_that_of_all_requests_of_the_batch_and_of_no_later_one():
     running(Play(act, judge))
 
 
-@settings(max_examples=50)
+@settings(max_examples=15)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), min_size=1, max_size=6))
 def test_every_rollout_gets_its_own_answer_after_however_many_passes(requests):
     """A number says how often a rollout comes back unfinished before it is judged."""
