@@ -131,7 +131,8 @@ def told(value: float, low: float, high: float, n: int) -> str:
 
 
 def over_seeds(rows: pd.DataFrame) -> str:
-    return f"{rows['value'].mean():.3f} ± {rows['value'].std():.3f}, {len(rows)} seeds, n {rows['n'].iloc[0]:.0f}"
+    spread = f" ± {rows['value'].std():.3f}" if len(rows) > 1 else ""
+    return f"{rows['value'].mean():.3f}{spread}, seeds {len(rows)}, n {rows['n'].iloc[0]:.0f}"
 
 
 def ends(drawn: np.ndarray) -> tuple[float, float]:
