@@ -27,7 +27,7 @@ from rubricflow.tasks.core.store.warehouse import Run, Warehouse, pairs
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
 from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, foreseen_cost, least_cost, least_costs, stopping
-from rubricflow.tasks.grading.cascade.scopes import PEOPLE, cascade_labels, joined
+from rubricflow.tasks.grading.cascade.scopes import PEOPLE, cascade_labels, cascade_terms, joined
 
 MOST_JUDGES, MOST_STEPS = 6, 3
 """Of the judges those that cost least are looked at, in cascades of so many steps."""
@@ -69,9 +69,9 @@ def proposal(study: Study, warehouse: str, error: float, budget_usd: float | Non
     tried = []
     for size in range(1, MOST_STEPS + 1):
         for steps in combinations(judged, size):
-            rows, costs = _rows(steps, release), [step.cost for step in steps]
+            rows, terms = _rows(steps, release), cascade_terms([step.cost for step in steps], release, most=most)
             by_people = PEOPLE * (max(one.cost for one in judged) or 1.0)
-            tried.append((foreseen_cost(rows, costs, by_people, error, release.confidence, most), steps, rows))
+            tried.append((foreseen_cost(rows, terms._replace(by_people=by_people)), steps, rows))
     _, steps, rows = min(tried, key=lambda one: (one[0], len(one[1])))
     yield from _told(steps, rows, release, most, answers, unit, [one.rater_id for one in judged])
 
@@ -85,9 +85,8 @@ def _told(
     unit: str,
     every: Sequence[str],
 ) -> Iterator[Line]:
-    costs, n = [step.cost for step in steps], len(rows.risk)
-    by_people = PEOPLE * (max(costs) or 1.0)
-    made = least_cost(rows, costs, by_people, release.risk, release.confidence, most=most)
+    terms, n = cascade_terms([step.cost for step in steps], release, most=most), len(rows.risk)
+    made = least_cost(rows, terms)
     basis = f"{say.count(n)} marked answers; of {say.plural(len(every), 'judge')}"
     if made is None:
         fewest = "they do not show of any cascade of these judges that it keeps that"
@@ -100,12 +99,8 @@ def _told(
         yield f"step {number}", f"{step.rater_id} of run {step.run_id}", f"{rule}: {here} of {n} marked answers"
     log(f"{DRAWS} draws of {say.plural(n, 'marked answer')}, to say how sure that is")
     times = _draws(rows)
-    drawn_limits = least_costs(rows, times, costs, by_people, release.risk, release.confidence, most=most)
-    found = [
-        (one.asking, 1 - one.released / size)
-        for one, size in zip(drawn_limits, times.sum(axis=0), strict=True)
-        if one is not None
-    ]
+    drawn_limits = zip(least_costs(rows, times, terms), times.sum(axis=0), strict=True)
+    found = [(one.asking, 1 - one.released / size) for one, size in drawn_limits if one is not None]
     low, high = np.quantile(found, [0.025, 0.975], axis=0) if found else np.full((2, 2), np.nan)
     yield (
         "wrong of what goes out",

@@ -16,6 +16,7 @@ from rubricflow.tasks.core.contracts.settings.data import ScoreColumns, Source
 from rubricflow.tasks.core.contracts.tables.people import SettledScores
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.canonical import scored
+from rubricflow.tasks.grading.ingest.columns import Chunk
 
 
 def test_what_votes_on_scores_come_to_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +44,7 @@ def test_what_votes_on_scores_come_to_is_a_file(tmp_path: Path, monkeypatch: pyt
 def test_a_file_of_settled_scores_is_read_with_the_ids_as_they_were() -> None:
     source = Source(file="after.csv", scored="response_id", scores=(ScoreColumns(rater="people", score="score"),))
     frame = pd.DataFrame({"response_id": ["r1", "'=r3", "'=r9"], "score": ["1", "2", "0"]}, dtype=object)
-    assert scored(source, frame, {"r1", "=r3", "'=r9"})[1] == ["r1", "=r3", "'=r9"]
+    assert scored(Chunk(source, frame), {"r1", "=r3", "'=r9"}) == ["r1", "=r3", "'=r9"]
 
 
 def test_csv_of_a_query_runs_nothing_and_keeps_numbers(capsys: pytest.CaptureFixture[str]) -> None:

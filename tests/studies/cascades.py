@@ -34,7 +34,17 @@ from rubricflow.tasks.grading.calibrate.fit import outcome
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, folds
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, risks, sigmas
-from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, _grid, _tried, least_cost, least_error, stopping
+from rubricflow.tasks.grading.cascade.limits import (
+    NEVER,
+    CascadeTerms,
+    ChosenLimits,
+    StepRisks,
+    _grid,
+    _limits,
+    _tried,
+    least_cost,
+    stopping,
+)
 
 STUDIES, HINDSIGHT = 500, 60
 """Of a cell, every second one with authors who answer several questions; and those whose best limits are looked for."""
@@ -86,7 +96,8 @@ def study(
         np.column_stack([one[2] for one in seen]),
         np.column_stack([wrongness(level, truth, 1, TOLERANCE) for level, *_ in seen]),
     )
-    made = least_cost(rows, costs, by_people, TARGET, CONFIDENCE)
+    terms = CascadeTerms(costs, by_people, TARGET, CONFIDENCE)
+    made = least_cost(rows, terms)
     people_alone = costs[0] + by_people
     found = {"made": made is not None, "out": 0.0, "wrong": np.nan, "cost": people_alone, "people": people_alone}
     if made is not None:
@@ -94,12 +105,32 @@ def study(
         found |= {"out": went[0], "wrong": share[0], "cost": cost[0]}
     if hindsight:
         policies = _grid(rows)
-        told, (share, cost, _) = _tried(rows, policies, costs, by_people), _exact(of_new, policies, costs, by_people)
+        told, (share, cost, _) = _tried(rows, policies, terms), _exact(of_new, policies, costs, by_people)
         keeps = share <= TARGET
         allowed = tolerated(np.maximum(told.released, 1), told.worth, TARGET, 1 - CONFIDENCE)
         passes = keeps & (told.wrong <= allowed) & (told.released > 0)
         found |= {"known": cost[keeps].min(initial=people_alone), "passing": cost[passes].min(initial=people_alone)}
     return found | {"broken": found["wrong"] > TARGET}
+
+
+def least_error(rows: StepRisks, costs: Sequence[float], most: float, confidence: float) -> ChosenLimits | None:
+    """The limits of least expected error among those whose steps cost an answer at most that in the mean, where every
+    answer that its last step may let out goes out; None where the first step alone costs more.
+
+    They are chosen by risks and costs alone, so that `upper` bounds their error at the confidence given as it would
+    that of limits named beforehand.
+    """
+    policies = _grid(rows)
+    policies = np.unique(np.column_stack([policies[:, :-1], np.where(policies[:, -1:] >= 0, 1.0, NEVER)]), axis=0)
+    # Some step asks last, and lets out all that it may.
+    last = policies.shape[1] - 1 - np.argmax(policies[:, ::-1] >= 0, axis=1)
+    policies = np.unique(policies[policies[np.arange(len(policies)), last] >= 1.0], axis=0)
+    tried = _tried(rows, policies, CascadeTerms(costs, 0.0, TARGET, confidence))
+    fits = np.flatnonzero((tried.asking <= most) & (tried.released > 0))
+    if not len(fits):
+        return None
+    share = tried.expected[fits] / tried.released[fits]
+    return _limits(policies, tried, int(fits[np.lexsort((tried.cost[fits], share))[0]]), confidence)
 
 
 def _exact(

@@ -50,6 +50,22 @@ class StepRisks(NamedTuple):
     constant: Floats | None = None
 
 
+class CascadeTerms(NamedTuple):
+    """What a cascade promises, and what its answers cost.
+
+    costs: (K,) of an answer at each step; by_people: of one that is left to people, in the same unit, dearer than any
+    step; target, confidence: at most this share of what goes out is wrong, in so many of such studies; unlikely: as in
+    `promise`; most: what the steps may cost an answer in the mean, without people.
+    """
+
+    costs: Sequence[float]
+    by_people: float
+    target: float
+    confidence: float
+    unlikely: float = UNLIKELY
+    most: float = np.inf
+
+
 class ChosenLimits(NamedTuple):
     """What a cascade lets out, and at what cost.
 
@@ -72,20 +88,8 @@ def stopping(risk: Floats, is_open: Bools, limits: Sequence[float]) -> Ints:
     return np.asarray(np.where(stops.any(axis=1), stops.argmax(axis=1), risk.shape[1]), dtype=np.int64)
 
 
-def least_cost(
-    rows: StepRisks,
-    costs: Sequence[float],
-    by_people: float,
-    target: float,
-    confidence: float,
-    unlikely: float = UNLIKELY,
-    most: float = np.inf,
-) -> ChosenLimits | None:
-    """The limits of least cost among those by which at most the target share of what goes out is wrong, at the given
-    confidence; None where no limits are shown to keep that.
-
-    costs: (K,) of an answer at each step; by_people: of one that is left to people, in the same unit, dearer than any
-    step; unlikely: as in `promise`; most: what the steps may cost an answer in the mean, without people.
+def least_cost(rows: StepRisks, terms: CascadeTerms) -> ChosenLimits | None:
+    """The limits of least cost among those by which the promise is kept; None where no limits are shown to keep it.
 
     Combinations of limits are put on a path that knows risks, costs and clusters, not which scores are wrong: from the
     one that by the risks is likeliest to pass, on over those that are the cheapest of all that are as likely. Each is
@@ -94,35 +98,23 @@ def least_cost(
     of them is taken. The test is that of `promise`, of all that the cascade lets out together, so that it does not
     matter how the errors of its steps hang together.
     """
-    once = np.ones((len(rows.risk), 1), np.float32)
-    return next(least_costs(rows, once, costs, by_people, target, confidence, unlikely, most))
+    return next(least_costs(rows, _once(rows), terms))
 
 
-def least_costs(
-    rows: StepRisks,
-    times: npt.NDArray[np.float32],
-    costs: Sequence[float],
-    by_people: float,
-    target: float,
-    confidence: float,
-    unlikely: float = UNLIKELY,
-    most: float = np.inf,
-) -> Iterator[ChosenLimits | None]:
+def least_costs(rows: StepRisks, times: npt.NDArray[np.float32], terms: CascadeTerms) -> Iterator[ChosenLimits | None]:
     """`least_cost` of each of D samples of the clusters, of the limits that are tried for all rows.
 
     times: (n, D), how often each row, with all of its cluster, is in a sample, each time as a cluster of its own.
     """
     policies = _grid(rows)
-    samples = zip(*(column.T for column in _tried_often(rows, policies, costs, by_people, times)), strict=True)
+    samples = zip(*(column.T for column in _tried_often(rows, policies, terms, times)), strict=True)
     for tried, size in zip(map(_Tried._make, samples), times.sum(axis=0), strict=True):
-        enough = size >= fewest_without_error(target, confidence)
-        yield _cheapest(rows, policies, tried, target, confidence, unlikely, most) if enough else None
+        enough = size >= fewest_without_error(terms.target, terms.confidence)
+        yield _cheapest(rows, policies, tried, terms) if enough else None
 
 
-def _cheapest(
-    rows: StepRisks, policies: Floats, tried: _Tried, target: float, confidence: float, unlikely: float, most: float
-) -> ChosenLimits | None:
-    allowed, chance = _chance(rows, tried, target, confidence, unlikely, most)
+def _cheapest(rows: StepRisks, policies: Floats, tried: _Tried, terms: CascadeTerms) -> ChosenLimits | None:
+    allowed, chance = _chance(rows, tried, terms)
     path, cost = list[int](), np.inf
     for at in np.lexsort((tried.cost, -chance)):  # the likeliest first, of those the cheapest
         if chance[at] < LEAST_CHANCE and (path or not chance[at]):
@@ -131,50 +123,26 @@ def _cheapest(
             path.append(int(at))
             cost = tried.cost[at]
     passed = int(np.logical_and.accumulate(tried.wrong[path] <= allowed[path]).sum()) if path else 0
-    return _limits(policies, tried, path[passed - 1], confidence) if passed else None
+    return _limits(policies, tried, path[passed - 1], terms.confidence) if passed else None
 
 
-def foreseen_cost(
-    rows: StepRisks, costs: Sequence[float], by_people: float, target: float, confidence: float, most: float = np.inf
-) -> float:
+def foreseen_cost(rows: StepRisks, terms: CascadeTerms) -> float:
     """What an answer costs, people included, under the cheapest limits that by the risks alone are as likely to pass as
     not; of answers that all go to people where there are none. It looks at no label, so that the cascade for which it
-    is least may be tested as if it had been named beforehand. Arguments as in `least_cost`."""
-    tried = _tried(rows, _grid(rows), costs, by_people)
-    _, chance = _chance(rows, tried, target, confidence, UNLIKELY, most)
-    return float(np.min(tried.cost[chance >= 0.5], initial=costs[0] + by_people))
+    is least may be tested as if it had been named beforehand."""
+    tried = _tried(rows, _grid(rows), terms)
+    _, chance = _chance(rows, tried, terms)
+    return float(np.min(tried.cost[chance >= 0.5], initial=terms.costs[0] + terms.by_people))
 
 
-def least_error(rows: StepRisks, costs: Sequence[float], most: float, confidence: float) -> ChosenLimits | None:
-    """The limits of least expected error among those whose steps cost an answer at most that in the mean, where every
-    answer that its last step may let out goes out; None where the first step alone costs more.
-
-    They are chosen by risks and costs alone, so that `upper` bounds their error at the confidence given as it would
-    that of limits named beforehand. Arguments as in `least_cost`.
-    """
-    policies = _grid(rows)
-    policies = np.unique(np.column_stack([policies[:, :-1], np.where(policies[:, -1:] >= 0, 1.0, NEVER)]), axis=0)
-    # Some step asks last, and lets out all that it may.
-    last = policies.shape[1] - 1 - np.argmax(policies[:, ::-1] >= 0, axis=1)
-    policies = np.unique(policies[policies[np.arange(len(policies)), last] >= 1.0], axis=0)
-    tried = _tried(rows, policies, costs, 0.0)
-    fits = np.flatnonzero((tried.asking <= most) & (tried.released > 0))
-    if not len(fits):
-        return None
-    share = tried.expected[fits] / tried.released[fits]
-    return _limits(policies, tried, int(fits[np.lexsort((tried.cost[fits], share))[0]]), confidence)
-
-
-def _chance(
-    rows: StepRisks, tried: _Tried, target: float, confidence: float, unlikely: float, most: float
-) -> tuple[Ints, Floats]:
+def _chance(rows: StepRisks, tried: _Tried, terms: CascadeTerms) -> tuple[Ints, Floats]:
     """Most wrong scores with which each combination of limits passes, and how likely it does by the risks, (m,)."""
     out = np.maximum(tried.released, 1)
-    allowed = tolerated(out, tried.worth, target, 1 - confidence)
+    allowed = tolerated(out, tried.worth, terms.target, 1 - terms.confidence)
     if rows.constant is not None:
-        allowed = np.minimum(allowed, tolerated(out, tried.worth, tried.constant / out, unlikely))
+        allowed = np.minimum(allowed, tolerated(out, tried.worth, tried.constant / out, terms.unlikely))
     chance = np.asarray(poisson.cdf(allowed, tried.expected))
-    chance[(allowed < 0) | (tried.released == 0) | (tried.asking > most)] = 0.0
+    chance[(allowed < 0) | (tried.released == 0) | (tried.asking > terms.most)] = 0.0
     return allowed, chance
 
 
@@ -206,19 +174,20 @@ def _grid(rows: StepRisks) -> Floats:
     return np.stack(np.meshgrid(*marks, indexing="ij"), axis=-1).reshape(-1, steps)
 
 
-def _tried(rows: StepRisks, policies: Floats, costs: Sequence[float], by_people: float) -> _Tried:
-    once = np.ones((len(rows.risk), 1), np.float32)
-    return _Tried._make(column[:, 0] for column in _tried_often(rows, policies, costs, by_people, once))
+def _once(rows: StepRisks) -> npt.NDArray[np.float32]:
+    return np.ones((len(rows.risk), 1), np.float32)
 
 
-def _tried_often(
-    rows: StepRisks, policies: Floats, costs: Sequence[float], by_people: float, times: npt.NDArray[np.float32]
-) -> _Tried:
+def _tried(rows: StepRisks, policies: Floats, terms: CascadeTerms) -> _Tried:
+    return _Tried._make(column[:, 0] for column in _tried_often(rows, policies, terms, _once(rows)))
+
+
+def _tried_often(rows: StepRisks, policies: Floats, terms: CascadeTerms, times: npt.NDArray[np.float32]) -> _Tried:
     """The same in D samples, (m, D) each; times: see `least_costs`."""
     (n, steps), draws = rows.risk.shape, times.shape[1]
     if len(policies) > (size := max(1, _CELLS // n)):
         blocks = [policies[at : at + size] for at in range(0, len(policies), size)]
-        parts = [_tried_often(rows, block, costs, by_people, times) for block in blocks]
+        parts = [_tried_often(rows, block, terms, times) for block in blocks]
         return _Tried(*map(np.concatenate, zip(*parts, strict=True)))
     left = np.ones((len(policies), n), dtype=np.bool_)
     counted = np.zeros((4, len(policies), draws))
@@ -226,7 +195,7 @@ def _tried_often(
     rest, asking = np.tile(times.sum(axis=0, dtype=np.float64), (len(policies), 1)), np.zeros((len(policies), draws))
     for step in range(steps):
         is_asked = (policies[:, [step]] >= 0) | (step == 0)
-        asking += costs[step] * is_asked * rest
+        asking += terms.costs[step] * is_asked * rest
         may_stop = rows.open[:, step]
         stops = left & may_stop & (rows.risk[:, step] <= policies[:, [step]])
         of_row = np.ones(n), rows.wrong[:, step], np.where(may_stop, rows.risk[:, step], 0.0), missed
@@ -249,7 +218,7 @@ def _tried_often(
         constant=counted[3],
         worth=effective(np.maximum(released, 1), np.maximum(squares, 1), np.array(alike)),
         asking=asking / sizes,
-        cost=(asking + by_people * rest) / sizes,
+        cost=(asking + terms.by_people * rest) / sizes,
     )
 
 

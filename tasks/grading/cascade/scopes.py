@@ -13,7 +13,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.promise import UNLIKELY, fewest_without_error, missed_by_constant
-from rubricflow.tasks.grading.cascade.limits import NEVER, ChosenLimits, StepRisks, least_cost, stopping
+from rubricflow.tasks.grading.cascade.limits import NEVER, CascadeTerms, ChosenLimits, StepRisks, least_cost, stopping
 
 ALL = "all"
 PEOPLE = 20.0
@@ -85,6 +85,11 @@ def joined(parts: Sequence[CascadeLabels]) -> CascadeLabels:
     return CascadeLabels(told, human, score, rows, missed)
 
 
+def cascade_terms(costs: Sequence[float], release: Release, **also: float) -> CascadeTerms:
+    """What a study promises of a cascade with these costs, of which people's are `PEOPLE` times the dearest."""
+    return CascadeTerms(costs, PEOPLE * (max(costs) or 1.0), release.risk, release.confidence, **also)
+
+
 class ScopeLimits(NamedTuple):
     """Limits of a scope, None where none are shown to keep the promise; labels: None without any."""
 
@@ -121,9 +126,8 @@ def scope_limits(
             yield ScopeLimits(scope, None, None, "no_promise", unmarked)
             continue
         rows = joined([labels[item] for item in own])
-        by_people = PEOPLE * (max(costs) or 1.0)
         unlikely = UNLIKELY / max(1, tested)
-        made = least_cost(rows.rows, costs, by_people, release.risk, release.confidence, unlikely, most)
+        made = least_cost(rows.rows, cascade_terms(costs, release, unlikely=unlikely, most=most))
         note = None
         if made is None:
             n = len(rows.human)

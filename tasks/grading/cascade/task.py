@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -50,8 +50,6 @@ _CLOSED = ("unscored", "precheck", "weak_evidence", "uncalibrated", "out_of_rang
 """Reasons to look at a score that no limit of risk touches."""
 DOLLARS = {"limit": "judge.cost_limit, in US dollars,", "instead": "leave cost_limit out"}
 """How `unpriced` speaks of it."""
-_OF_STEP = ("asked", "risk", "reason", "has")
-"""What `_told` tells of each step."""
 _BATCH = 20_000
 
 
@@ -140,9 +138,10 @@ def going_on(
             table = pa.Table.from_batches([batch])
             told = _told(run, steps, table["response_id"])
             place = _places(told, of_scope)
-            asked = np.array([_limit(of_scope, item)[number] is not None for item in told["item_id"]], dtype=np.bool_)
+            asked = np.array([_limit(of_scope, item)[number] is not None for item in place["item_id"]], dtype=np.bool_)
             # What a rule settled without the judge is settled for every step.
-            goes = told.index[asked & ~place["stopped"] & (told["reason1"] != "precheck")].difference(was_asked)
+            is_open = asked & ~place["stopped"] & (told["route_reason", 1] != "precheck")
+            goes = place.index[is_open].difference(was_asked)
             rows = table.filter(pc.is_in(table["response_id"], value_set=pa.array(goes, pa.string())))
             step = pa.array([number + 1] * len(rows), pa.int64())
             run.commit(stage, f"{shard:05d}", {StepResponses: rows.append_column("step", step)})
@@ -204,37 +203,28 @@ def step_costs(
 
     InputError where dollars are limited, and those of a step are not known.
     """
-    plans = plan.steps
-    usd, tokens = list[float | None](), list[float | None]()
-    asked: list[float | None] = [float(len(plan.jurors)) for plan in plans[: len(steps)]]
-    for number, (own, step) in enumerate(zip(plans, steps, strict=False), 1):
-        columns = ["response_id", "model", "prompt_tokens", "completion_tokens", "error"]
-        calls = _read(run, step.attempts, columns).to_pandas()
+    usd, tokens, used = list[float](), list[float](), ["prompt_tokens", "completion_tokens"]
+    for number, (own, step) in enumerate(zip(plan.steps, steps, strict=False), 1):
+        calls = _read(run, step.attempts, ["response_id", "model", *used, "error"]).to_pandas()
         calls = calls[calls["error"].isna()]
         answers = len(pc.unique(_read(run, step.gradings, ["response_id"])["response_id"]))
         if not answers or all(map(is_free, own.jurors.values())):
             usd.append(0.0)
             tokens.append(0.0)
             continue
-        known = len(calls) > 0 and calls[["prompt_tokens", "completion_tokens"]].notna().to_numpy().all()
-        sums = calls[["prompt_tokens", "completion_tokens"]].sum(axis=1)
-        tokens.append(float(sums.sum()) / answers if known else None)
-        paid = [
-            cost_of(TokenCounts(int(read), int(written)), prices.get(model)) if known else None
-            for model, read, written in zip(
-                calls["model"], calls["prompt_tokens"].fillna(0), calls["completion_tokens"].fillna(0), strict=True
-            )
-        ]
-        usd.append(sum(filter(None, paid)) / answers if paid and None not in paid else None)
-        if plan.cost_limit is not None and usd[-1] is None:
+        is_known = len(calls) > 0 and calls[used].notna().to_numpy().all()
+        tokens.append(float(calls[used].to_numpy().sum()) / answers if is_known else np.nan)
+        counts = calls[used].astype(int).to_numpy().tolist() if is_known else []
+        paid = [cost_of(TokenCounts(*of), prices.get(model)) for model, of in zip(calls["model"], counts, strict=False)]
+        usd.append(sum(filter(None, paid)) / answers if paid and None not in paid else np.nan)
+        if plan.cost_limit is not None and np.isnan(usd[-1]):
             models = sorted(set(calls["model"]) - prices.keys())
             said = ", ".join(models) if models else "some of whose replies come without their tokens,"
             raise unpriced(f"step {number} ({said})", **DOLLARS)
-    for unit, costs in (("usd", usd), ("tokens", tokens), ("answers", asked)):
-        values = [cost for cost in costs if cost is not None]
-        if len(values) == len(costs):
-            return [*values, *[max(values, default=0.0)] * (len(plans) - len(steps))], unit
-    raise AssertionError("answers are always known")
+    asked = [float(len(own.jurors)) for own in plan.steps[: len(steps)]]
+    ways = (("usd", usd), ("tokens", tokens), ("answers", asked))
+    unit, costs = next((unit, costs) for unit, costs in ways if not np.isnan(costs).any())
+    return [*costs, *[max(costs, default=0.0)] * (len(plan.steps) - len(steps))], unit
 
 
 def rater_of(run: Run, plan: Judge, steps: Sequence[StepTables]) -> dict[str, str]:
@@ -282,83 +272,62 @@ def _limit(of_scope: Mapping[str, list[float | None]], item: str) -> list[float 
 
 
 def _told(run: Run, steps: Sequence[StepTables], responses: pa.Array | pa.ChunkedArray) -> pd.DataFrame:
-    """By response: its item and, of each step from 1 on, whether it judged it (`asked`), the `risk`, the `reason` to
-    look at its score and whether there is a score (`has`)."""
+    """By response, columns (name, step from 1 on): item_id, risk, route_reason and score, null where the step did not
+    judge it; without those that no step judged."""
     ids = responses.combine_chunks() if isinstance(responses, pa.ChunkedArray) else responses
-    told = pd.DataFrame(index=pd.Index(ids.to_pylist(), name="response_id"))
-    items = pd.Series(dtype=object)
-    for number, step in enumerate(steps, 1):
-        columns = ["response_id", "item_id", "risk", "route_reason", "score"]
-        rows = (
-            _read(run, step.predictions, columns, pc.field("response_id").isin(ids))
-            .to_pandas()
-            .set_index("response_id")
-        )
-        items = items.combine_first(rows["item_id"]) if len(items) else rows["item_id"]
-        own = rows.reindex(told.index)
-        told[f"asked{number}"] = told.index.isin(rows.index)
-        told[f"risk{number}"], told[f"reason{number}"] = own["risk"].astype(float), own["route_reason"]
-        told[f"has{number}"] = own["score"].notna()
-    told["item_id"] = items.reindex(told.index)
-    return told[told["item_id"].notna()]
+    columns, mine = ["response_id", "item_id", "risk", "route_reason", "score"], pc.field("response_id").isin(ids)
+    of_steps = [_read(run, step.predictions, columns, mine).to_pandas().set_index("response_id") for step in steps]
+    told = pd.concat(of_steps, axis=1, keys=range(1, len(steps) + 1)).swaplevel(axis=1)
+    return told.reindex(pd.Index(ids.to_pylist(), name="response_id").intersection(told.index, sort=False))
 
 
 def _places(told: pd.DataFrame, of_scope: Mapping[str, list[float | None]]) -> pd.DataFrame:
     """By response: `step`, from 0, whose score it has, and whether it `stopped` there; item_id; `asked`, as a list."""
-    count = (len(told.columns) - 1) // len(_OF_STEP)
-    limits = np.array([_limit(of_scope, item)[:count] for item in told["item_id"]], dtype=float).reshape(-1, count)
-    asked, stops, has = (np.zeros((len(told), count), dtype=np.bool_) for _ in range(3))
-    for at in range(count):
-        number = at + 1
-        asked[:, at], has[:, at] = told[f"asked{number}"], told[f"has{number}"]
-        is_open = asked[:, at] & ~told[f"reason{number}"].isin(_CLOSED).to_numpy()
-        stops[:, at] = is_open & (told[f"risk{number}"].to_numpy() <= limits[:, at])
+    items = told["item_id"].bfill(axis=1).iloc[:, 0]
+    asked, has = (told[name].notna().to_numpy() for name in ("item_id", "score"))
+    count = asked.shape[1]
+    limits = np.array([_limit(of_scope, item)[:count] for item in items], dtype=float).reshape(asked.shape)
+    is_open = asked & ~told["route_reason"].isin(_CLOSED).to_numpy()
+    stops = is_open & (told["risk"].to_numpy(float) <= limits)
     stopped = stops.any(axis=1)
     # A labelled answer was judged by steps, too, that it does not reach: the last of those that its limits ask.
-    reached = asked & ((~np.isnan(limits)) | (np.arange(count) == 0))
-    scored = reached & has
+    scored = asked & has & (~np.isnan(limits) | (np.arange(count) == 0))
     last = np.where(scored.any(axis=1), count - 1 - scored[:, ::-1].argmax(axis=1), 0)
-    return pd.DataFrame(
-        {
-            "item_id": told["item_id"],
-            "step": np.where(stopped, stops.argmax(axis=1), last),
-            "stopped": stopped,
-            "asked": [np.flatnonzero(row) + 1 for row in asked],
-        },
-        index=told.index,
-    )
+    step, numbers = np.where(stopped, stops.argmax(axis=1), last), [np.flatnonzero(row) + 1 for row in asked]
+    return pd.DataFrame({"item_id": items, "step": step, "stopped": stopped, "asked": numbers}, index=told.index)
+
+
+def _of_places(run: Run, refs: Sequence[TableRef], place: pd.DataFrame) -> tuple[pa.Table, pd.DataFrame]:
+    """Rows of the responses of these places, and the place of each."""
+    rows = _read(run, refs, where=pc.field("response_id").isin(pa.array(place.index, pa.string())))
+    return rows, place.reindex(rows["response_id"].to_pylist())
+
+
+def _with_texts(rows: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    """The rows with other texts in some columns: one in every row, or one each."""
+    for name, texts in columns.items():
+        array = pa.repeat(pa.scalar(texts), len(rows)) if isinstance(texts, str) else pa.array(texts, pa.string())
+        rows = rows.set_column(rows.column_names.index(name), name, array)
+    return rows
 
 
 def _as_one(
     run: Run, refs: Sequence[TableRef], place: pd.DataFrame, rater: Mapping[str, str], bundle_of: Mapping[str, str]
 ) -> pa.Table:
     """Rows of judgments or gradings of the responses of these places, as the one rater's, under its own bundles."""
-    rows = _read(run, refs, where=pc.field("response_id").isin(pa.array(place.index, pa.string())))
-    items = place["item_id"].reindex(rows["response_id"].to_pylist())
-    columns = {name: [value] * len(rows) for name, value in rater.items()} | {"bundle_id": items.map(bundle_of)}
-    for name, values in columns.items():
-        rows = rows.set_column(rows.column_names.index(name), name, pa.array(values, pa.string()))
-    return rows
+    rows, own = _of_places(run, refs, place)
+    return _with_texts(rows, {**rater, "bundle_id": own["item_id"].map(bundle_of)})
 
 
 def _routed(run: Run, step: StepTables, place: pd.DataFrame, rater_id: str, refused: Mapping[str, str]) -> pa.Table:
     """Predictions of the responses of these places, as the one rater's: what stopped goes out."""
-    rows = _read(run, step.predictions, where=pc.field("response_id").isin(pa.array(place.index, pa.string())))
-    stopped = place["stopped"].reindex(rows["response_id"].to_pylist()).to_list()
-    reasons = [
-        None if out else reason if reason in _CLOSED else refused.get(item) or refused.get(ALL) or "risk"
-        for out, reason, item in zip(
-            stopped, rows["route_reason"].to_pylist(), rows["item_id"].to_pylist(), strict=True
-        )
-    ]
-    columns = {
-        "rater_id": [rater_id] * len(rows),
-        "route": ["release" if out else "review" for out in stopped],
-        "route_reason": reasons,
-    }
-    for name, values in columns.items():
-        rows = rows.set_column(rows.column_names.index(name), name, pa.array(values, pa.string()))
-    return rows
+    rows, own = _of_places(run, step.predictions, place)
+    reasons = list[str | None]()
+    for out, reason, item in zip(own["stopped"], rows["route_reason"].to_pylist(), own["item_id"], strict=True):
+        why = reason if reason in _CLOSED else refused.get(item) or refused.get(ALL) or "risk"
+        reasons.append(None if out else why)
+    route = ["release" if out else "review" for out in own["stopped"]]
+    return _with_texts(rows, {"rater_id": rater_id, "route": route, "route_reason": reasons})
 
 
 def _rules(

@@ -1,7 +1,8 @@
 """A chunk of a source as rows of the canonical tables, by the study's column mapping.
 
 What a single row can break is refused here; what takes all rows to see is refused in the survey. The first half reads a
-chunk (`items`, `answers`, `scored`, `chosen`, `scores`, `marks`), the second half makes tables of what was read.
+chunk (`items`, `answers`, `scored`, `chosen`, `scores`, `marks`, `pairs`), the second half makes tables of what was
+read.
 """
 
 from __future__ import annotations
@@ -12,14 +13,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
-from rubricflow.tasks.core.contracts.errors import InputError, refuse
 from rubricflow.tasks.core.contracts.schema import Row, schema
 from rubricflow.tasks.core.contracts.settings.data import Column, Source
 from rubricflow.tasks.core.contracts.tables.data import SPLITS, Responses, Units
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments, Preferences
 from rubricflow.tasks.core.contracts.tables.people import Notes
 from rubricflow.tasks.core.store.cells import EssayCell, missing, quoted, text_or_none, with_columns
-from rubricflow.tasks.core.store.source import Report
 from rubricflow.tasks.core.text.formulas import unguarded
 from rubricflow.tasks.core.text.markup import is_markup, plain
 from rubricflow.tasks.core.text.traces import trace_text, trace_units
@@ -32,7 +31,6 @@ from rubricflow.tasks.grading.ingest.columns import (
     cell_texts,
     cell_weights,
     listed,
-    name_of,
     numbers_of,
     without_blanks,
 )
@@ -58,8 +56,6 @@ _PROSE = ("question", "context", "reference_answer", "rubric_text")
 class Answers(NamedTuple):
     """Responses of a chunk: one entry of each list per row."""
 
-    rows: list[int]
-    """Number of the row in its file, from 1."""
     response_id: list[str]
     item_id: list[str]
     author_id: list[str | None]
@@ -87,77 +83,61 @@ class Scores(NamedTuple):
     """The rater's words to each student; None where the study names no column of it."""
 
 
-class ChunkMarks(NamedTuple):
-    """Decisions of a chunk by people, or recorded of a machine, one per row."""
-
-    rows: list[int]
-    response_id: list[str]
-    rater_id: list[str]
-    criterion_id: list[str]
-    level: list[int]
-    rater_kind: list[str]
-
-
-def items(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[tuple[int, Record]]:
-    """(number of the row, row of `items`) for each row; those about which there is an error are left out.
+def items(chunk: Chunk) -> list[tuple[int, Record]]:
+    """(number of the row, row of `items`) for each row that has its id and its question.
 
     InputError for a missing column or value, for what should be a list and is none, or a listed criterion that cannot
     be one, see `listed`.
     """
-    chunk, required = Chunk(source, frame, report), ("item_id", "question")
+    source, required = chunk.source, ("item_id", "question")
     columns: dict[str, list[Any]] = dict(chunk.mapped_texts(source.items, required, _LISTS))
-    columns |= {name: chunk.cells(source.items.get(name, {"const": None})) for name in _LISTS}
+    for name, read in _LISTS.items():
+        columns[name] = chunk.read(source.items.get(name, {"const": None}), read, None)
     numbered = []
     for position, number in enumerate(chunk.rows):
         record = {name: column[position] for name, column in columns.items()}
         if all((record[name] or "").strip() for name in required):
-            try:
-                numbered.append((number, _item(record, source, number)))
-            except InputError as error:
-                report(error)
+            numbered.append((number, _item(record, source.html)))
     return numbered
 
 
-def _item(record: Record, source: Source, row: int) -> Record:
-    """A row of `items`; record: its cells by canonical name."""
-    lists: dict[str, Any] = {}
-    for name, read in _LISTS.items():
-        lists[name] = read(record[name], CellPlace(source.file, row, name_of(source.items.get(name, {"const": None}))))
+def _item(record: Record, is_html: bool) -> Record:
+    """A row of `items`; record: what was read by canonical name."""
     texts = {name: text_or_none(record.get(name)) for name in ("context", "type", "rubric_id", "rubric_text")}
-    key, model = record["item_id"].strip(), lists["reference_answer"]
+    key, model = record["item_id"].strip(), record["reference_answer"] or []
     item = {
         "item_id": key,
         "question": record["question"],
         "context": texts["context"],
         "reference_answer": "\nor: ".join(model) or None,
-        "key_elements": lists["key_elements"] or [],
+        "key_elements": record["key_elements"] or [],
         "type": texts["type"] or "item",
         "rubric_id": (texts["rubric_id"] or key).strip(),
-        "key_weights": lists["key_weights"],
-        "misconceptions": lists["misconceptions"],
-        "criteria": lists["criteria"],
+        "key_weights": record["key_weights"],
+        "misconceptions": record["misconceptions"],
+        "criteria": record["criteria"],
         "reference_answers": model if len(model) > 1 else None,
         "rubric_text": texts["rubric_text"],
     }
-    if source.html:
+    if is_html:
         item |= {name: plain(item[name]) for name in _PROSE if item[name] is not None}
         item["reference_answers"] = item["reference_answers"] and list(map(plain, model))
     return item
 
 
-def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Answers:
+def answers(chunk: Chunk) -> Answers:
     """The responses of a chunk; InputError for a missing column or value, or an unknown split. An id that is missing
     is '' once that is reported."""
-    chunk, nothing = Chunk(source, frame, report), [None] * len(frame)
+    source, nothing = chunk.source, [None] * len(chunk.rows)
     named = chunk.mapped_texts(source.responses, ("response_id", "item_id"), ("text",) if source.traces else ())
     splits, authors, author_names = (
         without_blanks(named.get(name, nothing)) for name in ("split", "author_id", "author_name")
     )
     rule = f"{{}} is no split; use {', '.join(SPLITS)}"
-    chunk.refuse(source.responses.get("split", ""), splits, lambda split: split not in (None, *SPLITS), rule)
+    chunk.refuse_all(source.responses.get("split", ""), splits, lambda split: split not in (None, *SPLITS), rule)
     hint = "leave the cell empty, or name the author otherwise"
     is_empty, rule = lambda author: (author or "").casefold() in _EMPTY, "{} reads like an empty cell"
-    chunk.refuse(source.responses.get("author_id", ""), authors, is_empty, rule, hint)
+    chunk.refuse_all(source.responses.get("author_id", ""), authors, is_empty, rule, hint)
     groups: list[list[tuple[str, str]]] = [[] for _ in chunk.rows]
     for name, column in source.groups.items():
         for answer, group in zip(groups, without_blanks(chunk.texts(column)), strict=True):
@@ -165,14 +145,13 @@ def answers(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Ans
                 answer.append((name, group))
     text_column = source.responses["text"]
     texts = chunk.read(text_column, _trace, "") if source.traces else [cell or "" for cell in named["text"]]
-    has_cells = isinstance(text_column, str) and text_column in frame.columns
-    essays = [cell if isinstance(cell, EssayCell) else None for cell in (frame[text_column] if has_cells else nothing)]
+    cells = chunk.frame.get(text_column, nothing) if isinstance(text_column, str) else nothing
+    essays = [cell if isinstance(cell, EssayCell) else None for cell in cells]
     made_from = []
     for essay, text in zip(essays, texts, strict=True):
         marked = "trace" if source.traces else "html" if source.html and is_markup(text) else None
         made_from.append(essay.unread or "file" if essay else marked)
     return Answers(
-        rows=chunk.rows,
         response_id=as_ids(named["response_id"]),
         item_id=as_ids(named["item_id"]),
         author_id=authors,
@@ -195,37 +174,33 @@ def _trace(cell: Any, place: CellPlace) -> str:
         raise place.error(str(error), "leave 'traces' out where answers are plain texts") from error
 
 
-def scored(
-    source: Source, frame: pd.DataFrame, responses: Container[str], report: Report = refuse
-) -> tuple[list[int], list[str]]:
-    """(number of the row, response) of each row of a file of scores; InputError for a missing column or value.
+def scored(chunk: Chunk, responses: Container[str]) -> list[str]:
+    """The response of each row of a file of scores; InputError for a missing column or value.
 
     responses: all that are known. An id that `votes --scores` kept from running as a formula is the one that it was
     before.
     """
-    chunk = Chunk(source, frame, report)
-    named = chunk.mapped_texts({"scored": source.scored or ""}, ("scored",))
-    return chunk.rows, [name if name in responses else unguarded(name) for name in as_ids(named["scored"])]
+    named = chunk.mapped_texts({"scored": chunk.source.scored or ""}, ("scored",))
+    return [name if name in responses else unguarded(name) for name in as_ids(named["scored"])]
 
 
-def chosen(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[bool]:
+def chosen(chunk: Chunk) -> list[bool]:
     """Whether the labels of each row of a file of scores were chosen rather than drawn; InputError for a missing column
     or what is neither."""
-    if source.split is None:
-        return [False] * len(frame)
-    chunk = Chunk(source, frame, report)
-    words = without_blanks(chunk.texts(source.split))
+    column = chunk.source.split
+    if column is None:
+        return [False] * len(chunk.rows)
+    words = without_blanks(chunk.texts(column))
     rule = "{} is neither 'chosen' nor empty"
-    chunk.refuse(source.split, words, lambda split: split not in (None, "chosen"), rule)
+    chunk.refuse_all(column, words, lambda split: split not in (None, "chosen"), rule)
     return [split is not None for split in words]
 
 
-def scores(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list[Scores]:
+def scores(chunk: Chunk) -> list[Scores]:
     """The gradings of a chunk, rater by rater; InputError for a missing column, or what is neither a finite number nor
     one of the rater's words."""
-    chunk, graded = Chunk(source, frame, report), list[Scores]()
-    nothing: list[float | None] = [None] * len(frame)
-    for rater in source.scores:
+    graded, nothing = list[Scores](), list[float | None]([None]) * len(chunk.rows)
+    for rater in chunk.source.scores:
         number = numbers_of(rater.words)
         traits: list[list[tuple[str, float]]] = [[] for _ in chunk.rows]
         for name, column in rater.traits.items():
@@ -238,10 +213,10 @@ def scores(source: Source, frame: pd.DataFrame, report: Report = refuse) -> list
     return graded
 
 
-def marks(source: Source, frame: pd.DataFrame, report: Report = refuse) -> ChunkMarks:
-    """The marks of a chunk; InputError for a missing column or value, what is no level, or no kind of rater. A level is
-    -1 once it is reported that it is none."""
-    chunk, number = Chunk(source, frame, report), numbers_of(source.words)
+def marks(chunk: Chunk) -> pa.Table:
+    """The marks of a chunk as rows of `judgments`; InputError for a missing column or value, what is no level, or no
+    kind of rater. A level is -1 once it is reported that it is none."""
+    source, number = chunk.source, numbers_of(chunk.source.words)
 
     def level(cell: Any, place: CellPlace) -> int:
         value = number(cell, place)
@@ -251,52 +226,49 @@ def marks(source: Source, frame: pd.DataFrame, report: Report = refuse) -> Chunk
             raise place.error(f"{quoted(cell)} is no level")
         return int(value)
 
-    names = ("response_id", "rater_id", "criterion_id", "level")
-    named = chunk.mapped_texts(source.marks, names[:3], ("level",))
-    levels = chunk.read(source.marks["level"], level, -1)
-    kinds = [kind or "human" for kind in without_blanks(named.get("rater_kind", [None] * len(frame)))]
+    ids = ("response_id", "rater_id", "criterion_id")
+    named, levels = chunk.mapped_texts(source.marks, ids, ("level",)), chunk.read(source.marks["level"], level, -1)
+    kinds = [kind or "human" for kind in without_blanks(named.get("rater_kind", [None] * len(chunk.rows)))]
     rule = f"{{}} is no kind of rater; use {', '.join(MARKERS)}"
-    chunk.refuse(source.marks.get("rater_kind", ""), kinds, lambda kind: kind not in MARKERS, rule)
-    response_id, rater_id, criterion_id = (as_ids(named[name]) for name in names[:3])
-    return ChunkMarks(chunk.rows, response_id, rater_id, criterion_id, levels, kinds)
+    chunk.refuse_all(source.marks.get("rater_kind", ""), kinds, lambda kind: kind not in MARKERS, rule)
+    columns: Record = {name: as_ids(named[name]) for name in ids} | {"rater_kind": kinds, "sample": 0}
+    columns |= {"decision": levels, "stated": levels, "evidence": [[]] * len(levels), "action": "none"}
+    return _table(Judgments, columns)
 
 
 class ChunkPairs(NamedTuple):
     """Pairs of a chunk, one entry of each list per row, and their answers, two rows a pair."""
 
-    rows: list[int]
     item_id: list[str]
     response_a: list[str]
     response_b: list[str]
     rater_id: list[str]
     winner: list[str | None]
     """a, b or tie; None where nobody says."""
-    source: Source
-    """How the columns of `answers` map to responses."""
-    answers: pd.DataFrame
+    answers: Chunk
 
 
-def pairs(source: Source, frame: pd.DataFrame, report: Report = refuse) -> ChunkPairs:
+def pairs(chunk: Chunk) -> ChunkPairs:
     """The pairs of a chunk; InputError for a missing column or value, or what names no winner."""
-    chunk, nothing, mapped = Chunk(source, frame, report), [None] * len(frame), source.pairs
+    source, nothing, mapped = chunk.source, [None] * len(chunk.rows), chunk.source.pairs
     named = chunk.mapped_texts(mapped, ("item_id", *(name for name in ("response_a", "response_b") if name in mapped)))
     items, winners = as_ids(named["item_id"]), without_blanks(named.get("winner", nothing))
     words = {"a": "a", "b": "b", "tie": "tie"} | {word.strip().casefold(): of for word, of in source.winners.items()}
     rule = f"{{}} names no winner; there are {', '.join(source.winners or words)}"
     known: list[str | None] = [None if word is None else words.get(word.strip().casefold(), "") for word in winners]
-    chunk.refuse(mapped.get("winner", ""), winners, lambda word: known[winners.index(word)] == "", rule)
+    chunk.refuse_all(mapped.get("winner", ""), winners, lambda word: known[winners.index(word)] == "", rule)
     ids = as_ids(named["pair_id"]) if "pair_id" in mapped else items
     sides = {side: as_ids(named.get(f"response_{side}", [key and f"{key}:{side}" for key in ids])) for side in "ab"}
     frames = list[pd.DataFrame]()
     for side in "ab":
         own: dict[str, list[Any]] = {"response_id": sides[side], "text": named[f"text_{side}"], "item_id": items}
-        frames.append(with_columns(frame, own))
+        frames.append(with_columns(chunk.frame, own))
     stacked: pd.DataFrame = pd.concat(frames).sort_index(kind="stable")
     columns: dict[str, Column] = {name: name for name in ("response_id", "item_id", "text")}
     columns |= {"split": mapped["split"]} if "split" in mapped else {}
     alone = Source(file=source.file, responses=columns, groups=source.groups, html=source.html)
     raters = [name or "preferences" for name in without_blanks(named.get("rater_id", nothing))]
-    return ChunkPairs(chunk.rows, items, sides["a"], sides["b"], raters, known, alone, stacked)
+    return ChunkPairs(items, sides["a"], sides["b"], raters, known, Chunk(alone, stacked, chunk.report))
 
 
 def preference_table(some: ChunkPairs) -> pa.Table:
@@ -347,12 +319,6 @@ def unit_table(ids: Sequence[str], words: Sequence[str], made_from: Sequence[str
         rows += [(name, *unit) for unit in (trace_units if source == "trace" else units)(text)]
     columns = zip(*rows, strict=True) if rows else [()] * 5
     return _table(Units, dict(zip(("response_id", "unit_id", "kind", "start", "end"), columns, strict=True)))
-
-
-def mark_table(marks: ChunkMarks) -> pa.Table:
-    """Rows of `judgments`."""
-    constant = {"sample": 0, "evidence": [[]] * len(marks.rows), "action": "none"}
-    return _table(Judgments, marks._asdict() | {"decision": marks.level, "stated": marks.level} | constant)
 
 
 def _table(row: type[Row], columns: Mapping[str, Any]) -> pa.Table:

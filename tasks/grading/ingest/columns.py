@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 
-from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.errors import InputError, refuse
 from rubricflow.tasks.core.contracts.settings.data import Column, Source
 from rubricflow.tasks.core.store.cells import (
     UnreadableCell,
@@ -64,12 +64,20 @@ class Chunk:
 
     source: Source
     frame: pd.DataFrame
-    report: Report
+    report: Report = refuse
 
     @cached_property
     def rows(self) -> list[int]:
         """The rows' numbers in their file, from 1."""
         return [number + 1 for number in self.frame.index.tolist()]
+
+    def place(self, row: int, column: Column) -> CellPlace:
+        """Where the cell of a row, from 1, is."""
+        return CellPlace(self.source.file, row, name_of(column))
+
+    def refuse(self, row: int, column: Column, rule: str, hint: str | None = None) -> None:
+        """Report what is wrong with the cell of a row."""
+        self.report(self.place(row, column).error(rule, hint))
 
     def cells(self, column: Column) -> list[Any]:
         """The cells of a column, or its constant; None in every row once it is reported that there is no such."""
@@ -95,10 +103,10 @@ class Chunk:
         for name in filled:
             column = mapped[name]
             if isinstance(column, dict) or column in self.frame.columns:
-                self.refuse(column, columns[name], lambda cell: not (cell or "").strip(), "is empty")
+                self.refuse_all(column, columns[name], lambda cell: not (cell or "").strip(), "is empty")
         return columns
 
-    def refuse(
+    def refuse_all(
         self,
         column: Column,
         cells: Sequence[str | None],
@@ -109,15 +117,14 @@ class Chunk:
         """Report each cell that is wrong; {} in the rule stands for the beginning of the cell."""
         for row, cell in zip(self.rows, cells, strict=True):
             if is_wrong(cell):
-                place = CellPlace(self.source.file, row, name_of(column))
-                self.report(place.error(rule.format(quoted(cell)), hint))
+                self.refuse(row, column, rule.format(quoted(cell)), hint)
 
     def read(self, column: Column, read: Callable[[Any, CellPlace], T], otherwise: T) -> list[T]:
         """What `read` makes of each cell of a column; `otherwise` once its InputError is reported."""
         values = []
         for row, cell in zip(self.rows, self.cells(column), strict=True):
             try:
-                values.append(read(cell, CellPlace(self.source.file, row, name_of(column))))
+                values.append(read(cell, self.place(row, column)))
             except InputError as error:
                 self.report(error)
                 values.append(otherwise)
@@ -273,7 +280,7 @@ def look_at_decimals(chunk: Chunk, seen: Decimals) -> None:
     seen: of the chunks before; this one is added.
     """
     file, frame = chunk.source.file, chunk.frame
-    for rater in chunk.source.scores if not file.lower().endswith(WORKBOOK) else ():
+    for rater in () if file.lower().endswith(WORKBOOK) else chunk.source.scores:
         for column in filter(None, (rater.score, *rater.traits.values())):
             signs = seen.setdefault((file, column), {})
             if column not in frame.columns or rater.words or len(signs) == 2:
@@ -286,5 +293,5 @@ def look_at_decimals(chunk: Chunk, seen: Decimals) -> None:
                     (first_row, first), (second_row, second) = sorted(signs.values())
                     rule = f"{quoted(second)} stands beside {quoted(first)} in row {first_row}"
                     hint = "write all decimals of a column with a point, or all with a comma"
-                    chunk.report(CellPlace(file, second_row, column).error(rule, hint))
+                    chunk.refuse(second_row, column, rule, hint)
                     break

@@ -11,18 +11,16 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import nsmallest
 from itertools import compress
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import schema
-from rubricflow.tasks.core.contracts.settings.data import Source, Split
+from rubricflow.tasks.core.contracts.settings.data import Column, Split
 from rubricflow.tasks.core.contracts.settings.judge import Foreign
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments, Preferences
@@ -39,14 +37,13 @@ from rubricflow.tasks.grading.ingest.canonical import (
     chosen,
     grading_tables,
     items,
-    mark_table,
     marks,
     pairs,
     preference_table,
     scored,
     scores,
 )
-from rubricflow.tasks.grading.ingest.columns import Chunk, Decimals, look_at_decimals, name_of
+from rubricflow.tasks.grading.ingest.columns import Chunk, Decimals, look_at_decimals
 from rubricflow.tasks.grading.ingest.oddities import Oddities
 from rubricflow.tasks.grading.ingest.sources import Stream
 
@@ -72,6 +69,10 @@ class Survey:
     oddities: Oddities = field(default_factory=Oddities)
     """What is odd about the texts."""
 
+    def item_of(self, response_id: str) -> str:
+        """The item of a response that is known."""
+        return self.item_id[self.places[response_id]]
+
 
 def survey(
     streams: Sequence[Stream],
@@ -96,12 +97,12 @@ def survey(
     surveyed, faults = Survey(), Faults()
     surveyor = _Surveyor(surveyed, plan, target, faults, keep)
 
-    def read(section: str, look: Callable[[Source, pd.DataFrame], None]) -> None:
+    def read(section: str, look: Callable[[Chunk], None]) -> None:
         for source, chunks, _ in streams:
             if getattr(source, section):
                 with faults.gathering():
                     for frame in chunks(faults.add):
-                        look(source, frame)
+                        look(Chunk(source, frame, faults.add))
 
     read("items", surveyor.items)
     surveyor.knows_items = not faults.count
@@ -121,20 +122,16 @@ def survey(
     splits = zip(surveyed.given, surveyed.labelled, surveyed.drawn, strict=True)
     surveyed.given = ["chosen" if labelled and not drawn else split for split, labelled, drawn in splits]
     if files and (limit is not None or only):
-        of_item: dict[str, list[str]] = {}
+        of_item = defaultdict[str, list[str]](list)
         for response_id in set(only) & surveyed.places.keys() if only else surveyed.places:
-            of_item.setdefault(surveyed.item_id[surveyed.places[response_id]], []).append(response_id)
+            of_item[surveyed.item_of(response_id)].append(response_id)
         surveyed.items = {key: row for key, row in surveyed.items.items() if key in of_item}
         surveyed.kept = bytearray(len(surveyed.kept))
         for ids in of_item.values():
-            drawn = ids if limit is None else nsmallest(limit, ids, key=_by_chance)
-            for response_id in drawn:
+            drawn = sorted(ids, key=lambda name: hashlib.sha256(name.encode()).digest())
+            for response_id in drawn[:limit]:
                 surveyed.kept[surveyed.places[response_id]] = True
     return surveyed
-
-
-def _by_chance(response_id: str) -> bytes:
-    return hashlib.sha256(response_id.encode()).digest()
 
 
 @dataclass
@@ -157,22 +154,22 @@ class _Surveyor:
     said: dict[tuple[str, ...], set[int]] = field(default_factory=lambda: defaultdict(set))
     """(Rater) or (rater, criterion) → the places of the responses that were scored or marked."""
 
-    def items(self, source: Source, frame: pd.DataFrame) -> None:
-        for number, row in items(source, frame, self.faults.add):
+    def items(self, chunk: Chunk) -> None:
+        for number, row in items(chunk):
             known = self.surveyed.items.setdefault(row["item_id"], row)
             if known != row:
                 other = next(name for name in row if known[name] != row[name])
-                self._refuse(source, number, other, f"item '{row['item_id']}' is given twice with different content")
+                chunk.refuse(number, other, f"item '{row['item_id']}' is given twice with different content")
 
-    def responses(self, source: Source, frame: pd.DataFrame) -> None:
-        surveyed, some = self.surveyed, answers(source, frame, self.faults.add)
+    def responses(self, chunk: Chunk) -> None:
+        surveyed, some = self.surveyed, answers(chunk)
         authors = {author: author for author in surveyed.author_id[-1:]}
-        rows = zip(some.rows, some.response_id, some.item_id, some.author_id, some.split, strict=True)
+        rows = zip(chunk.rows, some.response_id, some.item_id, some.author_id, some.split, strict=True)
         for number, response_id, item_id, author_id, split in rows:
             if not (response_id and item_id in surveyed.items):
                 self.faults.lost_rows = True
             if response_id and item_id:  # that they are empty is reported already
-                self._check_response(source, number, response_id, item_id, author_id, split)
+                self._check_response(chunk, number, response_id, item_id, author_id, split)
             if not response_id or response_id in surveyed.places or item_id not in surveyed.items:
                 continue
             surveyed.places[response_id] = len(surveyed.places)
@@ -182,14 +179,16 @@ class _Surveyor:
             surveyed.given.append(split)
             surveyed.kept.append(True)
         surveyed.oddities.look(some)
-        look_at_decimals(Chunk(source, frame, self.faults.add), self.decimals)
-        graded = scores(source, frame, self.faults.add)
-        surveyed.labelled += self._labelled(graded, len(some.rows))
+        graded = self._scores(chunk)
+        surveyed.labelled += self._labelled(graded, len(chunk.rows))
+        self._keep(lambda: answer_tables(some, graded))
+
+    def _keep(self, make: Callable[[], Tables]) -> None:
         if self.keep and not self.faults.count:
-            self.keep(answer_tables(some, graded))
+            self.keep(make())
 
     def _check_response(
-        self, source: Source, number: int, response_id: str, item_id: str, author_id: str | None, split: str | None
+        self, chunk: Chunk, number: int, response_id: str, item_id: str, author_id: str | None, split: str | None
     ) -> None:
         """Reports what is wrong with a response, given those before it."""
         by, hint = self.plan.by, None
@@ -206,7 +205,11 @@ class _Surveyor:
             name, hint = "split", f"split.by is {by}"
         else:
             return
-        self._refuse(source, number, name_of(source.responses.get(name, name)), rule, hint)
+        chunk.refuse(number, chunk.source.responses.get(name, name), rule, hint)
+
+    def _scores(self, chunk: Chunk) -> list[Scores]:
+        look_at_decimals(chunk, self.decimals)
+        return scores(chunk)
 
     def _labelled(self, graded: Sequence[Scores], count: int) -> bytearray:
         """Whether each answer of a chunk has a score that counts as the target, see `target_scores`."""
@@ -217,68 +220,54 @@ class _Surveyor:
                     labelled[at] |= score is not None
         return labelled
 
-    def scores(self, source: Source, frame: pd.DataFrame) -> None:
-        surveyed = self.surveyed
-        rows, ids = scored(source, frame, surveyed.places, self.faults.add)
-        look_at_decimals(Chunk(source, frame, self.faults.add), self.decimals)
-        picked, graded = chosen(source, frame, self.faults.add), scores(source, frame, self.faults.add)
+    def scores(self, chunk: Chunk) -> None:
+        surveyed, ids = self.surveyed, scored(chunk, self.surveyed.places)
+        graded, picked = self._scores(chunk), chosen(chunk)
         if not self.knows_responses:
             return
-        field, labelled = name_of(source.scored or ""), self._labelled(graded, len(ids))
-        places = [surveyed.places.get(response_id) for response_id in ids]
-        for row, (number, response_id, place) in enumerate(zip(rows, ids, places, strict=True)):
+        column, labelled = chunk.source.scored or "", self._labelled(graded, len(ids))
+        for row, (number, response_id) in enumerate(zip(chunk.rows, ids, strict=True)):
+            place = self._known(chunk, number, column, response_id)
             if place is None:
-                self._unknown_response(response_id, source, number, field)
                 continue
             for rater in graded:
                 if self._is_repeated(place, rater.rater):
-                    self._refuse(source, number, field, f"rater '{rater.rater}' scores response '{response_id}' twice")
+                    chunk.refuse(number, column, f"rater '{rater.rater}' scores response '{response_id}' twice")
             surveyed.labelled[place] |= labelled[row]
             surveyed.drawn[place] |= labelled[row] and not picked[row]
-        if self.keep and not self.faults.count:
-            self.keep(grading_tables(ids, [surveyed.item_id[surveyed.places[name]] for name in ids], graded))
+        self._keep(lambda: grading_tables(ids, list(map(surveyed.item_of, ids)), graded))
 
-    def marks(self, source: Source, frame: pd.DataFrame) -> None:
-        some = marks(source, frame, self.faults.add)
+    def marks(self, chunk: Chunk) -> None:
+        table, mapped = marks(chunk), chunk.source.marks
         if not self.knows_responses:
             return
-        rows = zip(some.rows, some.response_id, some.rater_id, some.criterion_id, strict=True)
-        for number, response_id, rater_id, criterion_id in rows:
-            place = self.surveyed.places.get(response_id)
-            if place is None:
-                self._unknown_response(response_id, source, number, name_of(source.marks["response_id"]))
-            elif self._is_repeated(place, rater_id, criterion_id):
+        said = table.select(["response_id", "rater_id", "criterion_id"]).to_pydict().values()
+        for number, response_id, rater_id, criterion_id in zip(chunk.rows, *said, strict=True):
+            place = self._known(chunk, number, mapped["response_id"], response_id)
+            if place is not None and self._is_repeated(place, rater_id, criterion_id):
                 rule = f"rater '{rater_id}' marks criterion '{criterion_id}' of response '{response_id}' twice"
-                self._refuse(source, number, name_of(source.marks["criterion_id"]), rule)
-        if self.keep and not self.faults.count:
-            self.keep({Judgments: mark_table(some)})
+                chunk.refuse(number, mapped["criterion_id"], rule)
+        self._keep(lambda: {Judgments: table})
 
-    def pairs(self, source: Source, frame: pd.DataFrame) -> None:
+    def pairs(self, chunk: Chunk) -> None:
         """The answers of pairs as responses, one that is in several pairs once; then what people prefer."""
-        some, repeated, in_chunk = pairs(source, frame, self.faults.add), [], set[str]()
-        answered = zip(*(some.answers[name] for name in ("response_id", "text")), some.answers.index, strict=True)
-        for response_id, text, row in answered:
-            known = self.texts.setdefault(response_id, hash(text))
-            repeated.append(response_id in self.surveyed.places or response_id in in_chunk)
-            in_chunk.add(response_id)
-            if known != hash(text):
+        some, mapped, places = pairs(chunk), chunk.source.pairs, self.surveyed.places
+        source, frame, report = some.answers.source, some.answers.frame, chunk.report
+        for response_id, text, row in zip(frame["response_id"], frame["text"], some.answers.rows, strict=True):
+            if self.texts.setdefault(response_id, hash(text)) != hash(text):
                 rule = f"response '{response_id}' is given twice with different words"
                 hint = "name a column of the pair's own id (pair_id), or of the answers' (response_a, response_b)"
-                self._refuse(source, row + 1, name_of(source.pairs["text_a"]), rule, hint)
-        self.responses(some.source, some.answers[[not again for again in repeated]])
-        said = zip(some.rows, some.response_a, some.response_b, some.rater_id, some.winner, strict=True)
+                chunk.refuse(row, mapped["text_a"], rule, hint)
+        is_new = ~(frame["response_id"].isin(places) | frame.duplicated("response_id"))
+        self.responses(Chunk(source, frame[is_new], report))
+        said = zip(chunk.rows, some.response_a, some.response_b, some.rater_id, some.winner, strict=True)
         for row, one, other, rater_id, winner in said:
+            first, second = sorted((one, other))
             if one == other:
-                self._refuse(source, row, name_of(source.pairs["text_b"]), f"response '{one}' is paired with itself")
-            elif (
-                winner
-                and min(one, other) in self.surveyed.places
-                and self._is_repeated(self.surveyed.places[min(one, other)], "pair", rater_id, max(one, other))
-            ):
-                rule = f"rater '{rater_id}' prefers one of '{one}' and '{other}' twice"
-                self._refuse(source, row, name_of(source.pairs["winner"]), rule)
-        if self.keep and not self.faults.count:
-            self.keep({Preferences: preference_table(some)})
+                chunk.refuse(row, mapped["text_b"], f"response '{one}' is paired with itself")
+            elif winner and first in places and self._is_repeated(places[first], "pair", rater_id, second):
+                chunk.refuse(row, mapped["winner"], f"rater '{rater_id}' prefers one of '{one}' and '{other}' twice")
+        self._keep(lambda: {Preferences: preference_table(some)})
 
     def _is_repeated(self, place: int, *words: str) -> bool:
         """Whether this was said of the response before."""
@@ -287,12 +276,13 @@ class _Surveyor:
         known.add(place)
         return is_known
 
-    def _unknown_response(self, response_id: str, source: Source, row: int, field: str) -> None:
-        hint = likely_id(response_id, self.surveyed.places)
-        self._refuse(source, row, field, f"response '{response_id}' is unknown", hint)
-
-    def _refuse(self, source: Source, row: int, field: str, rule: str, hint: str | None = None) -> None:
-        self.faults.add(InputError(rule, file=source.file, row=row, field=field, hint=hint))
+    def _known(self, chunk: Chunk, row: int, column: Column, response_id: str) -> int | None:
+        """The place of a response; None once it is reported that it is unknown."""
+        place = self.surveyed.places.get(response_id)
+        if place is None:
+            hint = likely_id(response_id, self.surveyed.places)
+            chunk.refuse(row, column, f"response '{response_id}' is unknown", hint)
+        return place
 
 
 def splits(surveyed: Survey, plan: Split, able: bytearray | None = None) -> list[str | None]:

@@ -69,13 +69,7 @@ class Servers(NamedTuple):
 def workload(cases: Iterable[Case], samples: int, replicas: int) -> Workload:
     """What is asked about cases; repairs are not known before, nor what a call rests on that needs all of another's
     answer."""
-    responses = text_bytes = decisions = rest = 0
-    beginnings = Counter[str]()
-    judged = []
-    for case in cases:
-        responses += 1
-        text_bytes += len(case.text.encode("utf-8", "surrogatepass"))
-        judged.append(case)
+    judged, beginnings, decisions, rest = list(cases), Counter[str](), 0, 0
     for case in asked_about(judged):
         for request in expected_requests(case, NOBODY):
             beginning = request.messages[0].content
@@ -85,13 +79,13 @@ def workload(cases: Iterable[Case], samples: int, replicas: int) -> Workload:
     once = sum(len(text) * min(replicas, count) for text, count in beginnings.items())
     every = sum(len(text) * count for text, count in beginnings.items())
     return Workload(
-        responses=responses,
+        responses=len(judged),
         calls=beginnings.total(),
         decisions=decisions * samples,
         read_tokens=(once + rest * samples) // CHARACTERS_PER_TOKEN,
         cached_tokens=(every - once) // CHARACTERS_PER_TOKEN,
         reply_tokens=decisions * samples * TOKENS_PER_DECISION,
-        text_bytes=text_bytes,
+        text_bytes=sum(len(case.text.encode("utf-8", "surrogatepass")) for case in judged),
     )
 
 

@@ -67,16 +67,10 @@ def grade_batch(
         found = compared(together, orders, calls) if together else Compared([], [])
         scored = iter(found.gradings)
         gradings = [outcomes[place].grading if place in outcomes else next(scored) for place in range(len(cases))]
-        return Graded(
-            rater,
-            [Judged(case, (), {}) for case in cases],
-            gradings,
-            [
-                Called(case.answers[0].response_id, part_of(case), call)
-                for case, call in zip(orders, calls, strict=True)
-            ],
-            found.verdicts if PROTOCOLS[cases[0].bundle.protocol.name].compares == "pairs" else None,
-        )
+        asked = zip(orders, calls, strict=True)
+        called = [Called(case.answers[0].response_id, part_of(case), call) for case, call in asked]
+        verdicts = found.verdicts if PROTOCOLS[cases[0].bundle.protocol.name].compares == "pairs" else None
+        return Graded(rater, [Judged(case, (), {}) for case in cases], gradings, called, verdicts)
     answers: list[list[Answer]] = [[] for _ in cases]
     stores: defaultdict[str, Store] = defaultdict(tuple)
     open_ = [place for place in range(len(cases)) if place not in outcomes]
@@ -85,9 +79,9 @@ def grade_batch(
         recalled = {place: recall(cases[place], stores[cases[place].item_id]) for place in places}
         # All that can be asked at once is one batch.
         while asked := [(place, part) for place in places for part in _open_parts(cases[place], answers[place])]:
-            requests = [
-                _request(cases[place], part, tuple(answers[place]), rater, recalled[place]) for place, part in asked
-            ]
+            requests = []
+            for place, part in asked:
+                requests.append(_request(cases[place], part, tuple(answers[place]), rater, recalled[place]))
             for (place, part), call in zip(asked, ask_all(requests), strict=True):
                 answers[place].append(Answer(part, call))
         for place in places:
@@ -108,11 +102,11 @@ def asks_nobody(case: Case) -> bool:
     return case.unread is not None or len(tokens(case.text)) < max(1, case.bundle.protocol.min_tokens)
 
 
-def asked_about(cases: Iterable[Case], sample: int = 0) -> Iterable[Case]:
+def asked_about(cases: Iterable[Case]) -> Iterable[Case]:
     """What judges are asked about: the cases themselves without those that nobody is asked about, or the comparisons of
     them."""
     asked = [case for case in cases if not asks_nobody(case)]
-    return comparisons(asked, sample) if asked and is_compared(asked[0]) else asked
+    return comparisons(asked) if asked and is_compared(asked[0]) else asked
 
 
 def first_requests(case: Case, rater: Rater) -> list[Request]:

@@ -20,7 +20,7 @@ from rubricflow.tasks.grading.judge import mend
 from rubricflow.tasks.grading.judge.mend import NOT_READ, incomplete, kind_of, mendable, next_role, unread, verdict_in
 from rubricflow.tasks.grading.judge.protocol import Answer, JudgingProtocol, Part, Question
 from rubricflow.tasks.grading.judge.schema import NO, YES, citing, names_of
-from rubricflow.tasks.grading.judge.score import round_half_up
+from rubricflow.tasks.grading.judge.score import is_off_step
 
 Choose = Callable[[int], int]
 """The level that counts, from the stated one."""
@@ -215,21 +215,20 @@ def check_score(request: Request, reply: Reply, scale: Scale, on_step: bool = Fa
         return Checked(None, ("malformed_score",))
     if not scale.min - 1e-9 <= stated <= scale.max + 1e-9:
         return Checked(None, ("score_off_scale",))
-    if on_step and abs(round_half_up(stated, scale) - stated) > 1e-9:
+    if on_step and is_off_step(stated, scale):
         return Checked(None, ("score_off_step",))
     likely = (reply.level_probabilities or {}).get(FIELD)
     return Checked(value(request.data.bundle.protocol, likely, float(stated), scale), ())
 
 
-def repair_score(request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
-    """The same again with what failed; None where the bundle's budget is spent."""
+def repair_whole(request: Request, history: Sequence[Attempt[Any]], field: str) -> Request | None:
+    """The same again with what failed of its one field; None where the bundle's budget is spent."""
     question: Question = request.data
-    role = next_role(history, question.bundle.protocol)
+    role, last = next_role(history, question.bundle.protocol), history[-1]
     if role is None:
         return None
-    last = history[-1]
-    text = mend.task(role, (FIELD,), last.checked.violations, said(last.reply.text))
-    return follow_up(request, replace(question, role=role), request.schema, (FIELD,), text)
+    text = mend.task(role, (field,), last.checked.violations, said(last.reply.text))
+    return follow_up(request, replace(question, role=role), request.schema, (field,), text)
 
 
 def score_confidence(stated: Sequence[tuple[RequestOutcome[float], Scale]]) -> float | None:

@@ -88,6 +88,11 @@ def round_half_up(value: float, scale: Scale) -> float:
     return round(scale.min + scale.step * min(scale.levels - 1, max(0, steps)), 12)
 
 
+def is_off_step(value: float, scale: Scale) -> bool:
+    """Whether a value within a scale is none of its scores."""
+    return abs(round_half_up(value, scale) - value) > 1e-9
+
+
 def is_tie(value: float, scale: Scale) -> bool:
     """Whether a value falls exactly between two scores."""
     steps = (value - scale.min) / scale.step

@@ -47,17 +47,11 @@ def case_of(row: Mapping[str, Any], item: Mapping[str, Any], bundle: Bundle, bun
     )
 
 
-def cases_of(
-    run: Run, responses: TableRef, item: dict[str, Any], locked: dict[str, Any], at: int = 0, count: int | None = None
-) -> list[Case]:
-    """The cases of an item from position `at` of its responses in the order of their ids.
-
-    ContractError for a bundle that was changed.
-    """
+def cases_of(run: Run, responses: TableRef, item: dict[str, Any], locked: dict[str, Any]) -> list[Case]:
+    """The cases of an item in the order of their responses' ids; ContractError for a bundle that was changed."""
     rows = run.read(responses, ["response_id", "text", "made_from"], ds.field("item_id") == item["item_id"])
     bundle = Bundle.unlock(locked["bundle_id"], locked["content"])
-    chosen = rows.sort_by("response_id").slice(at, count).to_pylist()
-    return [case_of(row, item, bundle, locked["bundle_id"]) for row in chosen]
+    return [case_of(row, item, bundle, locked["bundle_id"]) for row in rows.sort_by("response_id").to_pylist()]
 
 
 def in_shard_order(run: Run, responses: TableRef) -> Iterator[dict[str, Any]]:

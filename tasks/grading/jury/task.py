@@ -166,17 +166,18 @@ def _chosen_rule(
 ) -> ChosenRule:
     known = run.read(responses, ["response_id", "item_id", "split", "author_id"]).to_pandas().set_index("response_id")
     known = known.sort_index()
-    low = known["item_id"].map({item: bundle.scale.min for item, (bundle, _) in locked.items()})
-    span = known["item_id"].map({item: bundle.scale.max - bundle.scale.min for item, (bundle, _) in locked.items()})
-    columns = []
-    for juror in jurors.values():
-        table = run.read(juror.gradings, ["response_id", "score"]).to_pandas()
-        means = table.groupby("response_id")["score"].mean().reindex(known.index)
-        columns.append(((means - low) / span).to_numpy(np.float64))
-    shares = np.column_stack(columns)
+    scales = [locked[item][0].scale for item in known["item_id"]]
+    low, high = (np.array([getattr(scale, end) for scale in scales], dtype=np.float64) for end in ("min", "max"))
+
+    def share(table: pa.Table) -> Floats:
+        """Of each response, the mean of its scores."""
+        means = table.to_pandas().groupby("response_id")["score"].mean().reindex(known.index)
+        return np.asarray((means.to_numpy(np.float64) - low) / (high - low))
+
+    given = [run.read(juror.gradings, ["response_id", "score"]) for juror in jurors.values()]
+    shares = np.column_stack(list(map(share, given)))
     labelled = known["split"].isin(CALIBRATES).to_numpy()
-    scores = target_scores(run.read(people, GIVEN), target).to_pandas().set_index("response_id")["score"]
-    human = np.where(labelled, ((scores.reindex(known.index) - low) / span).to_numpy(np.float64), np.nan)
+    human = np.where(labelled, share(target_scores(run.read(people, GIVEN), target)), np.nan)
     cluster = known["author_id"].where(known["author_id"].notna() & (known["author_id"] != ""), known.index)
     labels = of_labels(shares, human, known["item_id"].to_numpy(), cluster.to_numpy())
     voices = np.array(plan.voices)
@@ -209,8 +210,7 @@ def _chosen_rule(
                 "reason": reason if name == rule.name else "",
             }
         )
-    unscored = [int(np.isnan(column).sum()) for column in columns]
-    return ChosenRule(rule, of_fold, rows, labels, unscored, voices)
+    return ChosenRule(rule, of_fold, rows, labels, np.isnan(shares).sum(axis=0).tolist(), voices)
 
 
 def _told(

@@ -25,7 +25,7 @@ from rubricflow.tasks.grading.judge.protocol import (
     unscored,
 )
 from rubricflow.tasks.grading.judge.rows import Case, Decision, Grading, Judged
-from rubricflow.tasks.grading.judge.score import Scored, conflicts, level_signals, round_half_up
+from rubricflow.tasks.grading.judge.score import Scored, conflicts, is_off_step, level_signals, round_half_up
 
 
 class GraderEstimate(NamedTuple):
@@ -98,7 +98,7 @@ class BottleneckProtocol(JudgingProtocol):
         signals = level_signals(case.bundle, levels, likely)
         signals |= conflicts(case.bundle, levels)
         signals["grade_probability"] = float(estimate.probability)
-        if abs(round_half_up(estimate.score, case.bundle.scale) - estimate.score) > 1e-9:
+        if is_off_step(estimate.score, case.bundle.scale):
             signals["off_step"] = 1.0
         confidence = mean_probability(likely, levels)
         decisions = [Decision(c.id, levels[c.id], levels[c.id]) for c in part.criteria]

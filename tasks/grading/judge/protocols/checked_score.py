@@ -27,7 +27,13 @@ from rubricflow.tasks.grading.judge.evidence import HOLDS, subject_of
 from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question, Shown, build
 from rubricflow.tasks.grading.judge.protocols.rulers import Gathered, RulersProtocol, gathered, graded, in_parts
-from rubricflow.tasks.grading.judge.protocols.unlocked import as_criterion, score_restated, step_score, with_level
+from rubricflow.tasks.grading.judge.protocols.unlocked import (
+    as_criterion,
+    score_restated,
+    stated_scores,
+    step_score,
+    with_level,
+)
 from rubricflow.tasks.grading.judge.rows import Case, Decision, Rater
 from rubricflow.tasks.grading.judge.score import counted, onto, round_half_up, trait_means
 from rubricflow.tasks.grading.judge.verify import verify
@@ -116,11 +122,7 @@ class CheckedScoreProtocol(RulersProtocol):
             reason = next(reason_of(call) for _, call in answers if call.value is None)
             found.decisions.extend(Decision(item.id, None, reason=reason) for item in part.criteria)
         _, traits = _divided(bundle, score_items(bundle))
-        stated: dict[str, float] = {}
-        for decision in found.decisions:
-            if decision.level is not None and (trait := traits.get(decision.criterion_id)):
-                likely = found.probabilities.get(decision.criterion_id)
-                stated[trait.id] = itemised.value(bundle.protocol, likely, step_score(trait, decision.level), trait)
+        stated = stated_scores(found.decisions, traits, found.probabilities, case)
         of_criteria = Gathered(
             [decision for decision in found.decisions if decision.criterion_id not in traits],
             found.counts,

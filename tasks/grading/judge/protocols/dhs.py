@@ -22,7 +22,7 @@ from rubricflow.tasks.grading.judge.protocol import (
     unscored,
 )
 from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged
-from rubricflow.tasks.grading.judge.score import Scored, is_tie, round_half_up
+from rubricflow.tasks.grading.judge.score import Scored, is_off_step, is_tie, round_half_up
 
 
 class HolisticProtocol(JudgingProtocol):
@@ -44,7 +44,7 @@ class HolisticProtocol(JudgingProtocol):
 
     def repair(self, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
         """The score once more."""
-        return itemised.repair_score(request, history)
+        return itemised.repair_whole(request, history, itemised.FIELD)
 
     def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
         """The stated score; no criterion is decided."""
@@ -52,8 +52,7 @@ class HolisticProtocol(JudgingProtocol):
         if answer.value is None:
             return unscored(case, (), reason_of(answer), signals)
         signals["tie"] = float(is_tie(answer.value, scale))
-        is_stated = case.bundle.protocol.level != "expected"
-        if is_stated and abs(round_half_up(answer.value, scale) - answer.value) > 1e-9:
+        if case.bundle.protocol.level != "expected" and is_off_step(answer.value, scale):
             signals["off_step"] = 1.0
         confidence = itemised.score_confidence([(answer, scale)])
         return Outcome(Judged(case, (), {}), Grading(case, Scored(answer.value), signals, confidence))

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
-from rubricflow.tasks.core.llm.extract import said
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.llm.schema import record
-from rubricflow.tasks.grading.judge import mend
 from rubricflow.tasks.grading.judge.comparing import TIE
-from rubricflow.tasks.grading.judge.itemised import follow_up
-from rubricflow.tasks.grading.judge.mend import next_role, unread, verdict_in
+from rubricflow.tasks.grading.judge.itemised import repair_whole
+from rubricflow.tasks.grading.judge.mend import unread, verdict_in
 from rubricflow.tasks.grading.judge.protocol import ALL, Answer, AskingProtocol, Part, Question, Shown, build
 from rubricflow.tasks.grading.judge.rows import Case, Rater
 from rubricflow.tasks.grading.judge.schema import PROSE
@@ -51,11 +48,7 @@ class ComparingProtocol(AskingProtocol):
 
     def repair(self, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
         """The same again with what failed; None where the bundle's budget is spent."""
-        role, last = next_role(history, request.data.bundle.protocol), history[-1]
-        if role is None:
-            return None
-        text = mend.task(role, (self.field,), last.checked.violations, said(last.reply.text))
-        return follow_up(request, replace(request.data, role=role), request.schema, (self.field,), text)
+        return repair_whole(request, history, self.field)
 
 
 class PairwiseProtocol(ComparingProtocol):

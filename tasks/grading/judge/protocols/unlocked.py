@@ -21,7 +21,7 @@ from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.evidence import subject_of
 from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question
-from rubricflow.tasks.grading.judge.rows import Case, Grading, Judged
+from rubricflow.tasks.grading.judge.rows import Case, Decision, Grading, Judged
 from rubricflow.tasks.grading.judge.score import round_half_up, score
 from rubricflow.tasks.grading.judge.verify import verify
 
@@ -73,16 +73,8 @@ class UnlockedProtocol(itemised.ItemisedProtocol):
         if verdict is None:
             scored = score(case.bundle, {}, {})
             return Outcome(judged, Grading(case, scored, failed, reason=reason_of(answer)))
-        traits = {trait.id: trait for trait in part.traits}
         likely = itemised.probabilities(answer, as_criteria(part.traits))
-        scores = {}
-        for decision in verdict.decisions:
-            if decision.level is not None:
-                trait = traits[decision.criterion_id]
-                chances = likely.get(trait.id) if decision.level == decision.stated else None
-                stated = step_score(trait, decision.level)
-                scores[trait.id] = itemised.value(case.bundle.protocol, chances, stated, trait)
-        scored = score(case.bundle, {}, scores)
+        scored = score(case.bundle, {}, stated_scores(verdict.decisions, {t.id: t for t in part.traits}, likely, case))
         signals = {**verdict.signals, "tie": float(scored.tie), **failed}
         levels = {d.criterion_id: d.stated for d in verdict.decisions if d.stated is not None}
         confidence = itemised.mean_probability(likely, levels)
@@ -116,6 +108,20 @@ def as_criterion(trait: Trait, name: str, evidence: EvidenceType) -> Criterion:
     levels = tuple(f"{step_score(trait, level):g}" for level in range(trait.levels))
     text = trait.name or trait.id
     return Criterion(id=name, trait=trait.id, text=text, levels=levels, kind="criterion", evidence=evidence)
+
+
+def stated_scores(
+    decisions: Sequence[Decision], traits: Mapping[str, Trait], likely: Mapping[str, list[float]], case: Case
+) -> dict[str, float]:
+    """Trait → the score that counts. traits: criterion that stands for one → the trait, others are passed over; likely:
+    probability of each level of a criterion, which says nothing of a level that was taken away."""
+    scores = {}
+    for decision in decisions:
+        if decision.level is not None and (trait := traits.get(decision.criterion_id)):
+            chances = likely.get(decision.criterion_id) if decision.level == decision.stated else None
+            stated = step_score(trait, decision.level)
+            scores[trait.id] = itemised.value(case.bundle.protocol, chances, stated, trait)
+    return scores
 
 
 def with_level(trait: Trait | None, entry: Any) -> Any:

@@ -13,10 +13,11 @@ from scipy.stats import binomtest, norm
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.promise import promise
 from rubricflow.tasks.grading.cascade import limits
-from rubricflow.tasks.grading.cascade.limits import NEVER, StepRisks, least_cost, least_costs, least_error, stopping
+from rubricflow.tasks.grading.cascade.limits import NEVER, CascadeTerms, StepRisks, least_cost, least_costs, stopping
 from rubricflow.tasks.grading.cascade.scopes import scope_limits
 
 COSTS, PEOPLE = (1.0, 10.0), 200.0
+TERMS = CascadeTerms(COSTS, PEOPLE, 0.1, 0.9)
 
 
 def drawn(rng, n, easiness=(2.0, 3.5), clusters=None):
@@ -52,7 +53,7 @@ def in_a_loop(rows, limits):
 @given(st.integers(0, 10**6), st.integers(30, 150), st.booleans())
 def test_limits_do_what_a_loop_says_and_their_test_passes(seed, n, clustered):
     rows = drawn(np.random.default_rng(seed), n, clusters=n // 3 if clustered else None)
-    made = least_cost(rows, COSTS, PEOPLE, 0.1, 0.9)
+    made = least_cost(rows, TERMS)
     if made is None:
         return
     released, wrong, asking, cost = in_a_loop(rows, made.limits)
@@ -63,7 +64,7 @@ def test_limits_do_what_a_loop_says_and_their_test_passes(seed, n, clustered):
     if not clustered:
         assert binomtest(int(wrong), released, 0.1, "less").pvalue <= 0.1 + 1e-9
     shuffled = np.random.default_rng(seed).permutation(n)
-    again = least_cost(StepRisks(*(part[shuffled] for part in rows[:4])), COSTS, PEOPLE, 0.1, 0.9)
+    again = least_cost(StepRisks(*(part[shuffled] for part in rows[:4])), TERMS)
     assert again is not None
     assert again.limits == made.limits
     assert again[1:] == pytest.approx(made[1:])
@@ -80,7 +81,7 @@ def test_what_stops_where():
 def test_one_step_lets_out_about_as_much_as_the_promise_of_a_judge(seed):
     rows = drawn(np.random.default_rng(seed), 300, easiness=(2.5,))
     alone = promise(rows.risk[rows.open[:, 0], 0], rows.wrong[rows.open[:, 0], 0], 0.1, 0.9)
-    made = least_cost(rows, (1.0,), PEOPLE, 0.1, 0.9)
+    made = least_cost(rows, TERMS._replace(costs=(1.0,)))
     assert made is not None
     assert alone.released
     assert made.released / alone.released == pytest.approx(1, abs=0.25)
@@ -88,23 +89,23 @@ def test_one_step_lets_out_about_as_much_as_the_promise_of_a_judge(seed):
 
 def test_too_few_labels_and_judges_who_always_err_allow_nothing():
     rng = np.random.default_rng(0)
-    assert least_cost(drawn(rng, 21), COSTS, PEOPLE, 0.1, 0.9) is None
+    assert least_cost(drawn(rng, 21), TERMS) is None
     rows = drawn(rng, 300)
-    assert least_cost(rows._replace(wrong=np.ones_like(rows.wrong)), COSTS, PEOPLE, 0.1, 0.9) is None
-    assert least_cost(rows._replace(open=np.zeros_like(rows.open)), COSTS, PEOPLE, 0.1, 0.9) is None
+    assert least_cost(rows._replace(wrong=np.ones_like(rows.wrong)), TERMS) is None
+    assert least_cost(rows._replace(open=np.zeros_like(rows.open)), TERMS) is None
 
 
 def test_what_a_constant_keeps_is_no_promise():
     rows = drawn(np.random.default_rng(1), 400)
-    assert least_cost(rows, COSTS, PEOPLE, 0.1, 0.9) is not None
-    assert least_cost(rows._replace(constant=np.full(400, 0.001)), COSTS, PEOPLE, 0.1, 0.9) is None
-    assert least_cost(rows._replace(constant=np.full(400, 0.6)), COSTS, PEOPLE, 0.1, 0.9) is not None
+    assert least_cost(rows, TERMS) is not None
+    assert least_cost(rows._replace(constant=np.full(400, 0.001)), TERMS) is None
+    assert least_cost(rows._replace(constant=np.full(400, 0.6)), TERMS) is not None
 
 
 def test_a_step_that_adds_nothing_is_not_asked():
     rows = drawn(np.random.default_rng(2), 400)
     twice = StepRisks(*(np.column_stack([part[:, 0]] * 2) for part in rows[:3]), rows.cluster)
-    made = least_cost(twice, COSTS, PEOPLE, 0.1, 0.9)
+    made = least_cost(twice, TERMS)
     assert made is not None
     assert made.limits[1] == NEVER
     assert made.asking == COSTS[0]
@@ -112,31 +113,11 @@ def test_a_step_that_adds_nothing_is_not_asked():
 
 def test_a_stated_cost_holds():
     rows = drawn(np.random.default_rng(3), 400, easiness=(1.5, 4.0))
-    free = least_cost(rows, COSTS, PEOPLE, 0.1, 0.9)
-    bound = least_cost(rows, COSTS, PEOPLE, 0.1, 0.9, most=3.0)
+    free = least_cost(rows, TERMS)
+    bound = least_cost(rows, TERMS._replace(most=3.0))
     assert free is not None
     assert bound is not None
     assert bound.asking <= 3.0 < free.asking
-
-
-@pytest.mark.parametrize("most", [1.0, 3.0, 6.0, 11.0])
-def test_the_least_error_for_a_cost_is_that_of_every_pair_of_limits(most):
-    rows = drawn(np.random.default_rng(4), 60)
-    rows = rows._replace(open=np.ones_like(rows.open))
-    made = least_error(rows, COSTS, most, 0.9)
-    assert made is not None
-    assert made.asking <= most
-    assert made.released == 60
-
-    def expected(first):
-        stops = rows.risk[:, 0] <= first
-        return np.where(stops, rows.risk[:, 0], rows.risk[:, 1]).mean(), COSTS[0] + COSTS[1] * (~stops).mean()
-
-    every = [expected(first) for first in (NEVER, *rows.risk[:, 0])]
-    best = min(error for error, cost in every if cost <= most)
-    place = stopping(rows.risk, rows.open, made.limits)
-    assert rows.risk[np.arange(60), place].mean() == pytest.approx(best)
-    assert least_error(rows, COSTS, 0.5, 0.9) is None
 
 
 @pytest.mark.parametrize(("easiness", "noise"), product([(1.0, 2.0), (2.0, 3.5), (3.0, 4.5)], [0.0, 1.0]))
@@ -149,7 +130,7 @@ def test_the_promise_of_the_whole_cascade_holds(easiness, noise):
         told = [
             expit(np.log(one.risk / (1 - one.risk)) + noise * rng.normal(size=one.risk.shape)) for one in (rows, new)
         ]
-        made = least_cost(rows._replace(risk=told[0]), COSTS, PEOPLE, 0.1, 0.9)
+        made = least_cost(rows._replace(risk=told[0]), TERMS)
         if made is None:
             continue
         made_any += 1
@@ -163,9 +144,9 @@ def test_the_promise_of_the_whole_cascade_holds(easiness, noise):
 @pytest.mark.parametrize("clusters", [None, 40])
 def test_limits_are_the_same_however_few_combinations_are_held_at_a_time(monkeypatch, clusters):
     rows = drawn(np.random.default_rng(3), 400, clusters=clusters)
-    whole = least_cost(rows, COSTS, PEOPLE, 0.1, 0.9)
+    whole = least_cost(rows, TERMS)
     monkeypatch.setattr(limits, "_CELLS", 400 * 7)
-    assert whole == least_cost(rows, COSTS, PEOPLE, 0.1, 0.9) is not None
+    assert whole == least_cost(rows, TERMS) is not None
 
 
 def test_where_the_first_step_alone_costs_too_much_the_note_says_so():
@@ -184,18 +165,18 @@ def test_where_the_first_step_alone_costs_too_much_the_note_says_so():
 def test_samples_are_decided_as_if_each_were_drawn_by_itself(monkeypatch, per):
     rng = np.random.default_rng(5)
     rows = drawn(rng, 240)._replace(cluster=(np.arange(240) // per).astype(str), constant=np.full(240, 0.5))
-    grid = limits._grid(rows)
+    grid, terms = limits._grid(rows), TERMS._replace(target=0.15)
     monkeypatch.setattr(limits, "_grid", lambda _: grid)
     names, codes = np.unique(rows.cluster, return_inverse=True)
     times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), 6).T[codes]
-    found = list(least_costs(rows, times.astype(np.float32), COSTS, PEOPLE, 0.15, 0.9))
+    found = list(least_costs(rows, times.astype(np.float32), terms))
     assert any(found)
     for one, often in zip(found, times.T, strict=True):
         at = np.repeat(np.arange(240), often)
         copy = np.concatenate([np.arange(number) for number in often])
         cluster = np.char.add(np.char.add(rows.cluster[at], "-"), copy.astype(str))
         part = StepRisks(rows.risk[at], rows.wrong[at], rows.open[at], cluster, rows.constant[at])
-        alone = least_cost(part, COSTS, PEOPLE, 0.15, 0.9)
+        alone = least_cost(part, terms)
         assert (one is None) == (alone is None)
         assert one is None or (one.limits, *one[1:]) == (alone.limits, *map(pytest.approx, alone[1:]))
 

@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.store.source import read
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.canonical import items
-from rubricflow.tasks.grading.ingest.columns import CellPlace, cell_answers, cell_list, cell_texts
+from rubricflow.tasks.grading.ingest.columns import CellPlace, Chunk, cell_answers, cell_list, cell_texts
 from rubricflow.tasks.grading.ingest.task import ingest
 
 JSON = st.recursive(
@@ -132,7 +132,7 @@ def test_a_list_is_the_same_in_every_kind_of_file(tmp_path: Path, ending: str) -
         frame.to_json(path, orient="records", lines=True)
     else:
         frame.to_parquet(path)
-    ((_, item),) = items(SOURCE, read(path))
+    ((_, item),) = items(Chunk(SOURCE, read(path)))
     told = ROWS[0] | {"context": None, "type": "item", "rubric_id": "i", "rubric_text": None}
     told["criteria"] = [told["criteria"][0] | {"parent": None}]
     assert item == told | {"reference_answer": "Heat.\nor: Light.", "reference_answers": ["Heat.", "Light."]}

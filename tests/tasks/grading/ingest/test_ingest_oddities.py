@@ -18,7 +18,7 @@ def chunk(texts: list[str], authors: list[str | None], items: list[str], first: 
     count = len(texts)
     nothing = [None] * count
     names = [f"r{place}" for place in range(first, first + count)]
-    return Answers([*range(count)], names, items, authors, texts, nothing, [[]] * count, nothing, nothing, nothing)
+    return Answers(names, items, authors, texts, nothing, [[]] * count, nothing, nothing, nothing)
 
 
 def told(texts: list[str], authors: list[str | None] | None = None) -> dict[str, tuple[int, list[str]]]:

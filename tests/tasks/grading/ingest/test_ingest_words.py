@@ -15,14 +15,14 @@ from pydantic import ValidationError
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.data import ScoreColumns, Source
 from rubricflow.tasks.grading.ingest.canonical import marks, scores
-from rubricflow.tasks.grading.ingest.columns import CellPlace, numbers_of
+from rubricflow.tasks.grading.ingest.columns import CellPlace, Chunk, numbers_of
 
 SHOWN = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zs", "Zl", "Zp"]), min_size=1, max_size=6)
 
 
 def scored(words: dict[str, float | None], *cells: Any) -> list[float | None]:
     source = Source.model_validate({"file": "x.csv", "scores": [{"rater": "a", "score": "verdict", "words": words}]})
-    return scores(source, pd.DataFrame({"verdict": list(cells)}, dtype=object))[0].score
+    return scores(Chunk(source, pd.DataFrame({"verdict": list(cells)}, dtype=object)))[0].score
 
 
 def test_words_are_the_numbers_that_the_study_says() -> None:
@@ -66,14 +66,14 @@ def test_what_only_looks_like_one_is_refused(cell: str) -> None:
 def test_traits_take_the_words_of_their_rater() -> None:
     rater = {"rater": "a", "traits": {"ideas": "i"}, "words": {"A": 5, "F": 0}}
     source = Source.model_validate({"file": "x.csv", "scores": [rater]})
-    assert scores(source, pd.DataFrame({"i": ["a", "F"]}))[0].traits == [[("ideas", 5.0)], [("ideas", 0.0)]]
+    assert scores(Chunk(source, pd.DataFrame({"i": ["a", "F"]})))[0].traits == [[("ideas", 5.0)], [("ideas", 0.0)]]
 
 
 def marked(words: dict[str, Any], *cells: Any) -> list[int]:
     columns = {"response_id": "r", "rater_id": {"const": "a"}, "criterion_id": {"const": "P1"}, "level": "verdict"}
     source = Source.model_validate({"file": "m.csv", "marks": columns, "words": words})
     frame = pd.DataFrame({"r": [f"r{n}" for n in range(len(cells))], "verdict": list(cells)}, dtype=object)
-    return marks(source, frame).level
+    return marks(Chunk(source, frame))["decision"].to_pylist()
 
 
 def test_marks_take_words_for_levels() -> None:
