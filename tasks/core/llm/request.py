@@ -71,6 +71,18 @@ class Request:
         return "\n\n".join(message.content for message in self.messages if message.role == role) or None
 
 
+def contract_request(
+    content: str, contract: Mapping[str, Any], sampling: Sampling, longest: int, structured: bool, **about: Any
+) -> Request:
+    """A question in one message, to be answered under a contract, to which a model is held where `structured`.
+
+    longest: tokens for which a reply has room at least; about: role, subject and data of the request.
+    """
+    room = sampling.model_copy(update={"max_tokens": max(sampling.longest, longest)})
+    keys, held = frozenset(contract["required"]), contract if structured else None
+    return Request(messages=(Message("user", content),), keys=keys, schema=held, sampling=room, **about)
+
+
 class Token(NamedTuple):
     """One token of a reply."""
 

@@ -23,7 +23,7 @@ from rubricflow.tasks.core.llm.backend import KeyOf
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import open_replies
-from rubricflow.tasks.core.llm.request import Message, Reply, Request
+from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.judge import prompt, support
@@ -149,18 +149,9 @@ def requests(asked: Sequence[support.SupportCase], sampling: Sampling, structure
         for number, look in enumerate(some, 1):
             case = {"case": number, "looked_for": _line(look.looked_for), "passage": _line(look.passage)}
             cases.append(compact(case))
-        lines, longest = "\n".join(cases), max(sampling.longest, 128 + _TOKENS * len(some))
-        values = {"cases": lines, "nonce": prompt.nonce(lines), "form": form(shape)}
-        request = Request(
-            messages=(Message("user", prompt.fill("support", values)),),
-            role="support",
-            subject=some[0].response_id,
-            keys=frozenset({"cases"}),
-            schema=shape if structured else None,
-            sampling=sampling.model_copy(update={"max_tokens": longest}),
-            data=some,
-        )
-        made.append(request)
+        lines, about = "\n".join(cases), {"role": "support", "subject": some[0].response_id, "data": some}
+        content = prompt.fill("support", {"cases": lines, "nonce": prompt.nonce(lines), "form": form(shape)})
+        made.append(contract_request(content, shape, sampling, 128 + _TOKENS * len(some), structured, **about))
     return made
 
 

@@ -23,12 +23,12 @@ Sheet = tuple[Mapping[str, Any], Bundle, str]
 
 def sheets_of(run: Run, items: TableRef, bundles: TableRef) -> dict[str, Sheet]:
     """Item → its row, its bundle and the bundle's id; ContractError for a bundle that was changed."""
-    rows = run.read(bundles).to_pylist()
-    bundle, bundle_id = unlocked(rows), {row["rubric_id"]: row["bundle_id"] for row in rows}
-    return {
-        item["item_id"]: (item, bundle[item["rubric_id"]], bundle_id[item["rubric_id"]])
-        for item in run.read(items).to_pylist()
-    }
+    rows = {row["rubric_id"]: row for row in run.read(bundles).to_pylist()}
+    bundle_of, sheets = unlocked(rows.values()), {}
+    for item in run.read(items).to_pylist():
+        name = item["rubric_id"]
+        sheets[item["item_id"]] = (item, bundle_of[name], rows[name]["bundle_id"])
+    return sheets
 
 
 def case_of(row: Mapping[str, Any], item: Mapping[str, Any], bundle: Bundle, bundle_id: str) -> Case:

@@ -23,7 +23,7 @@ from rubricflow.tasks.core.contracts.settings.study import Induce
 from rubricflow.tasks.core.llm.ask import Checked, all_again, artifact_in, as_call, ask_amending, usable
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.request import Message, Reply, Request
+from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.grading.lock.lint import reversed_bands
@@ -68,21 +68,6 @@ def make(
     return made
 
 
-def _request(
-    brief: RubricBrief, values: Mapping[str, str], contract: Mapping[str, Any], how: Sampling, structured: bool
-) -> Request:
-    """The request for one rubric; structured: whether the model is held to the schema."""
-    return Request(
-        messages=(Message("user", PROMPTS.fill(brief.role, values)),),
-        role=brief.role,
-        subject=brief.rubric.rubric_id,
-        keys=frozenset(contract["required"]),
-        schema=contract if structured else None,
-        sampling=how,
-        data=brief,
-    )
-
-
 # Induction.
 
 TYPES = tuple(name for name in get_args(EvidenceType) if name != "none")
@@ -111,8 +96,7 @@ def induction(
     """
     low, high, step = rubric.scale.bounds
     contract = schema(rubric, plan.criteria)
-    longest = max(sampling.longest, _TOKENS + _TOKENS_PER_ITEM * plan.criteria)
-    drawing = sampling.model_copy(update={"seed": plan.seed, "temperature": plan.temperature, "max_tokens": longest})
+    drawing = sampling.model_copy(update={"seed": plan.seed, "temperature": plan.temperature})
     about = f"\nIt is about answers to this question:\n{question}\n" if question else ""
     values = {
         "title": rubric.title or rubric.rubric_id,
@@ -124,7 +108,14 @@ def induction(
         "shape": form(contract),
     }
     brief = RubricBrief("induce", rubric, plan.criteria, plan.seed)
-    return _request(brief, values, contract, drawing, structured)
+    return _request(brief, values, contract, drawing, _TOKENS + _TOKENS_PER_ITEM * plan.criteria, structured)
+
+
+def _request(
+    brief: RubricBrief, values: Mapping[str, str], contract: Mapping[str, Any], how: Sampling, longest: int, held: bool
+) -> Request:
+    content, subject = PROMPTS.fill(brief.role, values), brief.rubric.rubric_id
+    return contract_request(content, contract, how, longest, held, role=brief.role, subject=subject, data=brief)
 
 
 def _trait_lines(rubric: Rubric, descending: bool) -> Iterator[str]:
@@ -225,11 +216,9 @@ def order_turned(rubric: Rubric) -> Rubric:
 
 def paraphrase(rubric: Rubric, sampling: Sampling, structured: bool = True) -> Request:
     """The request that puts a rubric into other words."""
-    wording = compact(words(rubric))
-    longest = max(sampling.longest, _TOKENS_OF_PARAPHRASE + len(wording) // _CHARACTERS_PER_TOKEN)
-    brief = RubricBrief("paraphrase", rubric, 0, sampling.seed)
-    longer = sampling.model_copy(update={"max_tokens": longest})
-    return _request(brief, {"rubric": wording}, paraphrase_schema(rubric), longer, structured)
+    wording, brief = compact(words(rubric)), RubricBrief("paraphrase", rubric, 0, sampling.seed)
+    longest = _TOKENS_OF_PARAPHRASE + len(wording) // _CHARACTERS_PER_TOKEN
+    return _request(brief, {"rubric": wording}, paraphrase_schema(rubric), sampling, longest, structured)
 
 
 def words(rubric: Rubric) -> dict[str, Any]:

@@ -74,6 +74,18 @@ def document_of(path: Path) -> Any:
     return [dict(zip(sheet.columns, row.cells, strict=True)) for row in sheet.rows()]
 
 
+def folded_names(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The names of columns in lower case without blanks → as they are written."""
+    return {str(name).strip().casefold().replace(" ", "_"): name for row in rows for name in row}
+
+
+def named_columns(rows: Iterable[Mapping[str, Any]], likely: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Column → its name in a table, the first of its likely ones; those that the table lacks are left out."""
+    names = folded_names(rows)
+    first = {column: next((name for name in of if name in names), None) for column, of in likely.items()}
+    return {column: names[name] for column, name in first.items() if name is not None}
+
+
 def rows_of(path: Path) -> list[dict[str, Any]]:
     """The rows of a table; InputError for a file that is none."""
     if not path.is_file():
@@ -143,11 +155,12 @@ def _told(document: Any, path: Path) -> tuple[Any, LogForm]:
 
 def _plain(document: Any, rows: list[dict[str, Any]], path: Path) -> LogForm:
     """The form of a plain table; InputError where no column of verdicts is among its own."""
-    names = {str(name).strip().casefold().replace(" ", "_"): str(name) for row in rows[:_FIRST] for name in row}
+    names = folded_names(rows[:_FIRST])
     columns = {
-        column: tuple(f"case.{names[name]}" for name in likely if name in names) for column, likely in PLAIN.items()
+        column: tuple(f"case.{names[name]}" for name in likely if name in names)
+        for column, likely in PLAIN.items()
+        if not names.keys().isdisjoint(likely)
     }
-    columns = {column: paths for column, paths in columns.items() if paths}
     if not columns.keys() & {"score", "verdict"}:
         known = ", ".join(dict.fromkeys(form.tool for form in forms()))
         seen = f"{'an object' if isinstance(document, dict) else 'a table'} with {', '.join([*names.values()][:12])}"

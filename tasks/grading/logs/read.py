@@ -112,9 +112,8 @@ def _verdicts(form: LogForm, document: Any, case: Any, number: int) -> Iterator[
         row["number"] = number
         for name in ("case_id", "subject", "group", "criterion", "draw"):
             value = row.get(name)
-            row[name] = (
-                None if is_blank(value) else as_text(value) if isinstance(value, str | int | float) else prose(value)
-            )
+            plain = as_text if isinstance(value, str | int | float) else prose
+            row[name] = None if is_blank(value) else plain(value)
         row["criterion"] = row["criterion"] or ""
         for name in ("question", "answer", "explanation"):
             row[name] = prose(row.get(name))
@@ -130,15 +129,8 @@ def _verdicts(form: LogForm, document: Any, case: Any, number: int) -> Iterator[
         values = row.get("verdict") if row.get("score") is None else row["score"]
         parts = values if isinstance(values, dict) else {None: values}
         for part, value in parts.items():  # a score of several parts is as many criteria
-            name = (
-                row["criterion"] if part is None else f"{row['criterion']}: {part}" if row["criterion"] else str(part)
-            )
-            yield {
-                **row,
-                "criterion": name,
-                "score": value,
-                "verdict": value if part is not None else row.get("verdict"),
-            }
+            of_part = {"criterion": ": ".join(filter(None, (row["criterion"], str(part)))), "verdict": value}
+            yield {"verdict": None, **row, "score": value} | (of_part if part is not None else {})
 
 
 def prose(value: Any) -> str | None:

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.llm.ask import Checked, all_again, artifact_in, ask_amending, usable
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.request import Message, Reply, Request
+from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
 from rubricflow.tasks.core.text.quotes import find
 from rubricflow.tasks.core.text.templates import Templates
@@ -118,17 +118,10 @@ def _request(
         "marked": "",
         **values,
     }
-    longest = max(judge.sampling.longest, _TOKENS + _TOKENS_PER_CRITERION * len(rubric.criteria))
-    sections = frozenset(name for name in ("answers", "marked") if filled[name])
-    return Request(
-        messages=(Message("user", PROMPTS.fill(role, filled, sections)),),
-        role=role,
-        subject=rubric.rubric_id,
-        keys=frozenset(contract["required"]),
-        schema=contract if judge.structured else None,
-        sampling=judge.sampling.model_copy(update={"max_tokens": longest}),
-        data=subject,
-    )
+    longest = _TOKENS + _TOKENS_PER_CRITERION * len(rubric.criteria)
+    content = PROMPTS.fill(role, filled, frozenset(name for name in ("answers", "marked") if filled[name]))
+    about = {"role": role, "subject": rubric.rubric_id, "data": subject}
+    return contract_request(content, contract, judge.sampling, longest, judge.structured, **about)
 
 
 def checklist(rubric: Rubric) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from rubricflow.tasks.core.llm.ask import Checked, all_again, ask_amending, usab
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.reply_store import Replies
-from rubricflow.tasks.core.llm.request import Message, Reply, Request
+from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
 from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.core.text.fold import folded
@@ -116,16 +116,10 @@ def request(brief: Brief, sampling: Sampling, structured: bool) -> Request:
         "shape": form(contract),
         "example": compact(_EXAMPLE),
     }
-    longest = max(sampling.longest, _TOKENS + _TOKENS_PER_LEVEL * brief.concepts * (brief.levels + 2))
-    return Request(
-        messages=(Message("user", _PROMPTS.fill("propose", values)),),
-        role="induce",
-        subject=brief.rubric_id,
-        keys=frozenset(contract["required"]),
-        schema=contract if structured else None,
-        sampling=sampling.model_copy(update={"max_tokens": longest}),
-        data=brief,
-    )
+    content = _PROMPTS.fill("propose", values)
+    longest = _TOKENS + _TOKENS_PER_LEVEL * brief.concepts * (brief.levels + 2)
+    about = {"role": "induce", "subject": brief.rubric_id, "data": brief}
+    return contract_request(content, contract, sampling, longest, structured, **about)
 
 
 def schema(brief: Brief) -> Record:

@@ -23,7 +23,7 @@ from rubricflow.tasks.core.llm.schema import record
 from rubricflow.tasks.core.llm.schema import text as text_of
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
-from rubricflow.tasks.grading.judge.evidence import HOLDS, subject_of
+from rubricflow.tasks.grading.judge.evidence import HOLDS
 from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.protocol import Answer, Opinion, Outcome, Part, Question, Shown, build
 from rubricflow.tasks.grading.judge.protocols.rulers import Gathered, RulersProtocol, gathered, graded, in_parts
@@ -32,11 +32,10 @@ from rubricflow.tasks.grading.judge.protocols.unlocked import (
     score_restated,
     stated_scores,
     step_score,
-    with_level,
+    verified,
 )
 from rubricflow.tasks.grading.judge.rows import Case, Decision, Rater
 from rubricflow.tasks.grading.judge.score import counted, onto, round_half_up, trait_means
-from rubricflow.tasks.grading.judge.verify import verify
 
 _REASON = 200
 """Characters of a boundary's reason: about thirty words."""
@@ -97,9 +96,7 @@ class CheckedScoreProtocol(RulersProtocol):
         mend."""
         bundle = question.bundle
         _, traits = _divided(bundle, score_items(bundle))
-        if isinstance(entries, dict):
-            entries = {name: with_level(traits.get(name), entry) for name, entry in entries.items()}
-        verdict = verify({"decisions": entries}, bundle, items, subject_of(question))
+        verdict = verified(entries, items, traits, question)
         violations = verdict.violations
         if question.role == "grade":
             levels = {decision.criterion_id: decision.level for decision in verdict.decisions}

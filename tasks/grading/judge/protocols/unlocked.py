@@ -23,7 +23,7 @@ from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.protocol import ALL, Answer, Opinion, Outcome, Part, Question
 from rubricflow.tasks.grading.judge.rows import Case, Decision, Grading, Judged
 from rubricflow.tasks.grading.judge.score import round_half_up, score
-from rubricflow.tasks.grading.judge.verify import verify
+from rubricflow.tasks.grading.judge.verify import Verdict, verify
 
 
 @cached_by_identity
@@ -55,10 +55,7 @@ class UnlockedProtocol(itemised.ItemisedProtocol):
 
     def judge(self, entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:
         """The `Verdict`, in which a trait is a criterion whose levels are the steps of its range."""
-        traits = {trait.id: trait for trait in question.bundle.traits}
-        if isinstance(entries, dict):
-            entries = {name: with_level(traits.get(name), entry) for name, entry in entries.items()}
-        verdict = verify({"decisions": entries}, question.bundle, items, subject_of(question))
+        verdict = verified(entries, items, {trait.id: trait for trait in question.bundle.traits}, question)
         return Checked(verdict, verdict.violations)
 
     def restated(self, entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
@@ -122,6 +119,13 @@ def stated_scores(
             stated = step_score(trait, decision.level)
             scores[trait.id] = itemised.value(case.bundle.protocol, chances, stated, trait)
     return scores
+
+
+def verified(entries: Any, items: tuple[Criterion, ...], traits: Mapping[str, Trait], question: Question) -> Verdict:
+    """The verdict on entries of which some state the score of a trait; traits: criterion that stands for one → it."""
+    if isinstance(entries, dict):
+        entries = {name: with_level(traits.get(name), entry) for name, entry in entries.items()}
+    return verify({"decisions": entries}, question.bundle, items, subject_of(question))
 
 
 def with_level(trait: Trait | None, entry: Any) -> Any:

@@ -1,7 +1,5 @@
 """Limits of a cascade: against plain loops, against the promise of one judge, and in simulation."""
 
-from itertools import product
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -49,7 +47,7 @@ def in_a_loop(rows, limits):
     return released, wrong, asking / n, (asking + people) / n
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6), st.integers(30, 150), st.booleans())
 def test_limits_do_what_a_loop_says_and_their_test_passes(seed, n, clustered):
     rows = drawn(np.random.default_rng(seed), n, clusters=n // 3 if clustered else None)
@@ -120,12 +118,12 @@ def test_a_stated_cost_holds():
     assert bound.asking <= 3.0 < free.asking
 
 
-@pytest.mark.parametrize(("easiness", "noise"), product([(1.0, 2.0), (2.0, 3.5), (3.0, 4.5)], [0.0, 1.0]))
+@pytest.mark.parametrize(("easiness", "noise"), [((1.0, 2.0), 0.0), ((2.0, 3.5), 1.0), ((3.0, 4.5), 0.0)])
 def test_the_promise_of_the_whole_cascade_holds(easiness, noise):
-    """60 studies of 120 labels at 90 %: by chance more than 12 of them break it in one case of 100."""
+    """30 studies of 120 labels at 90 %: by chance more than 7 of them break it in one case of 100."""
     rng = np.random.default_rng(5)
     broken = made_any = 0
-    for _ in range(60):
+    for _ in range(30):
         rows, new = drawn(rng, 120, easiness), drawn(rng, 3000, easiness)
         told = [
             expit(np.log(one.risk / (1 - one.risk)) + noise * rng.normal(size=one.risk.shape)) for one in (rows, new)
@@ -137,13 +135,12 @@ def test_the_promise_of_the_whole_cascade_holds(easiness, noise):
         place = stopping(told[1], new.open, made.limits)
         out = np.flatnonzero(place < 2)
         broken += new.wrong[out, place[out]].mean() > 0.1
-    assert made_any >= 15
-    assert broken <= 12
+    assert made_any >= 8
+    assert broken <= 7
 
 
-@pytest.mark.parametrize("clusters", [None, 40])
-def test_limits_are_the_same_however_few_combinations_are_held_at_a_time(monkeypatch, clusters):
-    rows = drawn(np.random.default_rng(3), 400, clusters=clusters)
+def test_limits_are_the_same_however_few_combinations_are_held_at_a_time(monkeypatch):
+    rows = drawn(np.random.default_rng(3), 400, clusters=40)
     whole = least_cost(rows, TERMS)
     monkeypatch.setattr(limits, "_CELLS", 400 * 7)
     assert whole == least_cost(rows, TERMS) is not None
@@ -161,14 +158,13 @@ def test_where_the_first_step_alone_costs_too_much_the_note_says_so():
     assert "0.002" in found.note
 
 
-@pytest.mark.parametrize("per", [1, 3])
-def test_samples_are_decided_as_if_each_were_drawn_by_itself(monkeypatch, per):
-    rng = np.random.default_rng(5)
+def test_samples_are_decided_as_if_each_were_drawn_by_itself(monkeypatch):
+    rng, per = np.random.default_rng(5), 3
     rows = drawn(rng, 240)._replace(cluster=(np.arange(240) // per).astype(str), constant=np.full(240, 0.5))
     grid, terms = limits._grid(rows), TERMS._replace(target=0.15)
     monkeypatch.setattr(limits, "_grid", lambda _: grid)
     names, codes = np.unique(rows.cluster, return_inverse=True)
-    times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), 6).T[codes]
+    times = rng.multinomial(len(names), np.full(len(names), 1 / len(names)), 3).T[codes]
     found = list(least_costs(rows, times.astype(np.float32), terms))
     assert any(found)
     for one, often in zip(found, times.T, strict=True):

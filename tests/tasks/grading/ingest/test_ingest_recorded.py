@@ -67,7 +67,7 @@ ROWS = st.lists(
 ).filter(lambda rows: any(row["reply"] == "good" for row in rows))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(ROWS, st.integers(0, 12), st.sampled_from(["item", "set"]), st.integers(0, 3))
 def test_what_was_asked_for_calibrates_or_half_of_what_can(
     rows: list[dict[str, Any]], asked: int, per: Any, seed: int
@@ -82,7 +82,7 @@ def test_what_was_asked_for_calibrates_or_half_of_what_can(
     assert all(compress(usable, calibrating))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(ROWS, st.integers(0, 12), st.sampled_from(["item", "set"]), st.sampled_from(["author", "item"]))
 def test_an_author_or_item_is_drawn_for_labels_that_can_be_used(
     rows: list[dict[str, Any]], asked: int, per: Any, by: Any

@@ -60,7 +60,7 @@ def class_set(n: int = 400, items: int = 4, authors: int = 50) -> Rows:
     }
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data(given_share=True), PLANS, st.randoms(use_true_random=False))
 def test_a_split_does_not_see_the_order_of_rows(made: tuple[Rows, set[str]], plan: Split, rng: random.Random) -> None:
     rows, labelled = made
@@ -70,7 +70,7 @@ def test_a_split_does_not_see_the_order_of_rows(made: tuple[Rows, set[str]], pla
     assert split({key: rows[key] for key in keys}, sorted(labelled, reverse=True), plan) == split(rows, labelled, plan)
 
 
-@settings(max_examples=200)
+@settings(max_examples=25)
 @given(data(), PLANS)
 def test_no_author_or_item_is_on_both_sides(made: tuple[Rows, set[str]], plan: Split) -> None:
     rows, labelled = made
@@ -81,7 +81,7 @@ def test_no_author_or_item_is_on_both_sides(made: tuple[Rows, set[str]], plan: S
         assert len({sides[key] for key, row in rows.items() if row[column] == whole}) == 1
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data(), PLANS)
 def test_never_more_than_half_of_the_labelled_nor_than_wanted(made: tuple[Rows, set[str]], plan: Split) -> None:
     rows, labelled = made
@@ -96,14 +96,14 @@ def test_never_more_than_half_of_the_labelled_nor_than_wanted(made: tuple[Rows, 
         assert len(chosen) <= plan.calibration
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data(), PLANS.filter(lambda plan: plan.by == "response"))
 def test_by_response_nothing_unlabelled_calibrates(made: tuple[Rows, set[str]], plan: Split) -> None:
     rows, labelled = made
     assert {key for key, side in split(rows, labelled, plan).items() if side == "calibration"} <= labelled
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data(given_share=True), PLANS)
 def test_the_sources_split_wins(made: tuple[Rows, set[str]], plan: Split) -> None:
     rows, labelled = made
@@ -113,7 +113,7 @@ def test_the_sources_split_wins(made: tuple[Rows, set[str]], plan: Split) -> Non
     }
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data(given_share=True), PLANS.filter(lambda plan: plan.by != "response"))
 def test_what_is_free_follows_what_the_source_says_of_its_author_or_item(
     made: tuple[Rows, set[str]], plan: Split
@@ -163,7 +163,7 @@ SHARES = st.sampled_from([(0.7, 0.2, 0.1), (0.5, 0.5, 0.0), (0.0, 0.3, 0.7), (1.
 
 
 @given(data(given_share=True), SHARES, st.sampled_from(["response", "author", "item"]), st.randoms())
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_by_shares_no_whole_is_cut_and_the_order_does_not_matter(
     made: tuple[Rows, set[str]], shares: tuple[float, float, float], by: Any, rng: random.Random
 ) -> None:
@@ -185,7 +185,7 @@ def test_shares_are_kept_whether_labelled_or_not() -> None:
     assert (counts["train"], counts["calibration"], counts["test"]) == (700, 200, 100)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data(), PLANS, st.sets(st.integers(0, 39)))
 def test_labels_that_were_chosen_move_no_other_response(
     made: tuple[Rows, set[str]], plan: Split, chosen: set[int]
@@ -198,7 +198,7 @@ def test_labels_that_were_chosen_move_no_other_response(
     assert {key: sides[key] for key in drawn} == split(drawn, labelled & drawn.keys(), plan)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data(given_share=True), st.sampled_from(["response", "author"]))
 def test_a_split_that_crosses_spends_no_label_on_measuring_alone(made: tuple[Rows, set[str]], by: Any) -> None:
     rows, labelled = made

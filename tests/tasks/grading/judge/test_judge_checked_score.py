@@ -15,7 +15,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
 from rubricflow.tasks.grading.judge.protocols.checked_score import contradicted
-from rubricflow.tasks.grading.judge.prove import best, prove_bundle, worst
+from rubricflow.tasks.grading.judge.prove import best, worst
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.score import score
 from rubricflow.tasks.grading.lock.bundles import lock
@@ -113,11 +113,10 @@ def test_contradicted_is_further_than_a_step_from_the_sum_of_points(levels, stat
 
 
 @pytest.mark.parametrize("rubric", authored(Path("data/demo/rubrics.yaml")).values(), ids=lambda r: r.rubric_id)
-def test_the_demos_rubrics_are_proved_and_take_little_more_than_rulers(rubric, case_of):
+def test_the_demos_rubrics_take_little_more_than_rulers(rubric, case_of):
     sizes = {}
     for name in ("rulers", "checked_score"):
         locked = lock(rubric, Judge(protocol=name).as_protocol())
-        assert prove_bundle(locked, "Why?", None, None) == []
         request = first_requests(case_of(locked), Rater("r", "llm", None))[0]
         levels, highest = {c.id: 0 for c in locked.criteria}, {t.id: t.max for t in locked.traits}
         opinion = Opinion(levels, {}, highest, because="w " * 20)
@@ -140,7 +139,7 @@ BECAUSE = "It names the cause with its effect, which the step below this one doe
 
 
 @pytest.mark.parametrize("guide", ["", "Full points: names light and water, and says what for. " * 8])
-@pytest.mark.parametrize(("count", "traits"), [(1, 1), (2, 1), (4, 1), (9, 1), (8, 2)])
+@pytest.mark.parametrize(("count", "traits"), [(1, 1), (8, 2)])
 @pytest.mark.parametrize("opinion_of", [best, worst])
 def test_one_call_takes_at_most_a_seventh_more_than_rulers(case_of, guide, count, traits, opinion_of):
     points = [

@@ -139,7 +139,7 @@ def test_probabilities_of_mended_points_are_those_of_the_repair():
 masses = st.lists(st.floats(0, 1), min_size=11, max_size=11).filter(lambda p: sum(p) > 0.01)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(masses, st.integers(0, 10), st.sampled_from([(0, 10, 1), (1, 6, 0.5), (-5, 5, 1)]))
 def test_against_numpy(likely, stated, ends):
     of, likely = scale(*ends), list(np.array(likely) / np.sum(likely))

@@ -90,7 +90,7 @@ def groups(draw: Callable[..., Any]) -> tuple[Bundle, Callable[[Mapping[str, int
     return bundle, share
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data(), groups())
 def test_counts_are_their_official_rule(data: Any, case: tuple[Bundle, Any]) -> None:
     bundle, share = case
@@ -98,7 +98,7 @@ def test_counts_are_their_official_rule(data: Any, case: tuple[Bundle, Any]) -> 
     assert score(bundle, levels).score == round_half_up(bundle.scale.max * share(levels), bundle.scale)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data(), groups())
 def test_probabilities_make_the_expected_points(data: Any, case: tuple[Bundle, Any]) -> None:
     """Over all outcomes, each as probable as its levels together."""

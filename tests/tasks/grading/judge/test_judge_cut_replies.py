@@ -129,7 +129,7 @@ def test_of_a_damaged_reply_what_stands_before_the_damage_counts(damage):
     assert [d.level for d in made.judged[0].decisions] == [2, 0, 1]
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(levels=levels_, forged=st.integers(0, 2), tail=quotes)
 def test_a_quote_that_plays_a_decision_decides_nothing(levels, forged, tail):
     """A model that copies a student's quotation marks without escaping them writes what the student wants."""

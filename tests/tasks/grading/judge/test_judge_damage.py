@@ -60,7 +60,7 @@ def artifacts(draw):
     return {"decisions": draw(st.dictionaries(st.sampled_from(["P1", "P2", "M1"]), decision, min_size=1))}
 
 
-@settings(max_examples=400)
+@settings(max_examples=40)
 @given(
     artifacts(),
     st.sampled_from(sorted(set(WAYS) - {"raw_line_breaks", "bare_words", "unescaped_quotes"})),

@@ -129,7 +129,7 @@ def brute(said, before, after, sources):
 LETTERS = st.lists(st.sampled_from("abc"), min_size=0, max_size=6)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data())
 def test_the_rule_is_its_definition(data):
     source = data.draw(st.lists(st.sampled_from("abc"), min_size=8, max_size=20))
@@ -150,7 +150,7 @@ PARTS = [POINT, PROSE, LEVEL, QUESTION, CONTEXT, "My own words about it. ", "the
 TEXTS = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map(" ".join)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(
     TEXTS,
     st.lists(st.tuples(st.sampled_from(["s1", "s2", "p1", None]), TEXTS), max_size=4),

@@ -93,7 +93,7 @@ awkward = st.lists(
 with_words = st.one_of(awkward, st.text(min_size=1, max_size=80)).filter(lambda text: bool(units(text)))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(with_words)
 @example("word")
 @example("one " * 1_000)
@@ -118,13 +118,13 @@ def test_a_response_without_units_is_answered_without_a_quote(text):
     assert not any(decision.get("evidence") for decision in given_artifact["decisions"].values())
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(with_words)
 def test_a_holistic_reply_keeps_the_contract(text):
     jsonschema.validate(artifact(text, ()), stated(BUNDLE.scale))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(with_words)
 def test_quotes_that_count_verify(text):
     assume(max(map(len, text.split()), default=0) <= MAX_QUOTE)

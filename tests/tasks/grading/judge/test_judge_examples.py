@@ -55,7 +55,7 @@ def beside(item, of):
 # Who is shown what.
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(graded_lists, plans)
 def test_nobody_is_shown_himself_his_author_or_his_own_words(graded, plan):
     item = GradedItem(graded, plan)
@@ -65,7 +65,7 @@ def test_nobody_is_shown_himself_his_author_or_his_own_words(graded, plan):
         assert not [e for e in shown if are_kin(e, one)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(graded_lists, st.integers(1, 6))
 def test_by_level_every_labelled_response_is_shown_the_same_scores(graded, count):
     item = GradedItem(graded, WorkedExamples(count=count))
@@ -75,7 +75,7 @@ def test_by_level_every_labelled_response_is_shown_the_same_scores(graded, count
     assert [e.score for e in item.beside("new", None, "words that nobody else said")] == shown[0]
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(graded_lists, st.integers(1, 6))
 def test_by_level_a_score_is_missed_only_where_somebody_would_be_told_by_it(graded, count):
     sure = {}
@@ -87,14 +87,14 @@ def test_by_level_a_score_is_missed_only_where_somebody_would_be_told_by_it(grad
     assert all(times <= sure[score] for score, times in Counter(e.score for e in shown).items())
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(graded_lists, plans, st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_does_not_matter(graded, plan, luck):
     shuffled = luck.sample(graded, len(graded))
     assert beside(GradedItem(graded, plan), graded[0]) == beside(GradedItem(shuffled, plan), graded[0])
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(graded_lists, plans, st.integers(0, 3).map(float))
 def test_by_similarity_the_own_label_changes_nothing(graded, plan, score):
     plan = plan.model_copy(update={"by": "similarity"})
@@ -199,7 +199,7 @@ hostile = st.text(st.characters(codec=None), max_size=60) | st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(hostile, min_size=1, max_size=3))
 def test_an_example_stays_on_its_line(texts):
     examples = [example(f"e{n}", text, float(n)) for n, text in enumerate(texts)]

@@ -114,7 +114,7 @@ def enumerated(bundle: Bundle, levels: Mapping[str, int]) -> float:
     return min(1.0, max(0.0, earned / credit if credit else 1 + earned / cost))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data(), exclusive())
 def test_exclusions_are_their_rule(data: Any, bundle: Bundle) -> None:
     levels = {c.id: data.draw(st.sampled_from(LEVELS)) for c in bundle.criteria}
@@ -167,7 +167,7 @@ def _at_random(luck: random.Random) -> Bundle | None:
     return locked(*excluding, top=5, unscored="bounds", final_score=luck.choice(["weighted_points", "trait_mean"]))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data(), any_rubric())
 def test_scores_stay_on_the_scale_move_with_the_weights_and_are_bounded(data: Any, bundle: Bundle) -> None:
     levels = {c.id: data.draw(st.sampled_from(LEVELS)) for c in bundle.criteria}
@@ -206,7 +206,7 @@ def locals_of(bundle: Bundle, given: Sequence[Mapping[str, int | None]]) -> Batc
     return local_scores(pa.Table.from_pylist(rows, schema(Judgments)), *told, "decision").batch
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data(), any_rubric())
 def test_rewards_see_the_same_shares_and_the_same_full_credit(data: Any, bundle: Bundle) -> None:
     levels = {c.id: data.draw(st.sampled_from(LEVELS)) for c in bundle.criteria}
@@ -218,7 +218,7 @@ def test_rewards_see_the_same_shares_and_the_same_full_credit(data: Any, bundle:
     assert min(1, max(0, reward)) == pytest.approx(share_of_points(bundle.whole, shares))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data(), any_rubric())
 def test_bounds_of_rewards_hold_every_completion(data: Any, bundle: Bundle) -> None:
     levels: dict[str, int | None] = {c.id: data.draw(st.sampled_from(LEVELS)) for c in bundle.criteria}

@@ -461,7 +461,7 @@ def test_doubtful_numbers_are_replaced_with_their_evidence():
     assert after.violations == ("missing_point:P2",)  # the old quote was for another point
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.data())
 def test_a_repair_changes_nothing_that_was_valid(data):
     """Whatever a repair says, decisions and subscores that were not at fault stay as they were."""
@@ -530,7 +530,7 @@ def numbered_artifacts(draw):
     return {"points": draw(points)} | without(draw(artifacts()), "covered", "missed", "evidence")
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(artifacts(sound=True), st.permutations("123"))
 def test_both_forms_say_the_same(artifact, order):
     quoted = list({entry["point"]: entry for entry in artifact["evidence"]}.values())
@@ -541,7 +541,7 @@ def test_both_forms_say_the_same(artifact, order):
     assert (first.decisions, first.violations, first.traits) == (second.decisions, second.violations, second.traits)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(artifacts() | numbered_artifacts())
 def test_every_point_is_decided_or_named(artifact):
     verdict = verdict_of(artifact)
@@ -551,7 +551,7 @@ def test_every_point_is_decided_or_named(artifact):
     assert {c.id for n, c in numbered(BUNDLE).points.items() if n in broken(BUNDLE, verdict.claims).points} == {*named}
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(artifacts() | numbered_artifacts())
 def test_settling_the_canonical_artifact_changes_nothing(artifact):
     once = canonical_claims(verdict_of(artifact), BUNDLE, TEXT)
@@ -561,7 +561,7 @@ def test_settling_the_canonical_artifact_changes_nothing(artifact):
     assert not {name for name in again.signals if name not in KEPT}
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(artifacts(), st.randoms(use_true_random=False))
 def test_the_order_of_lists_and_keys_does_not_matter(artifact, chance):
     shuffled = dict(chance.sample(sorted(artifact.items()), len(artifact)))
@@ -578,7 +578,7 @@ def test_the_order_of_lists_and_keys_does_not_matter(artifact, chance):
     assert canonical_claims(first, BUNDLE, TEXT) == canonical_claims(other, BUNDLE, TEXT)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(artifacts(sound=True), st.integers(0, 5), st.lists(st.integers(1, 5), min_size=3, max_size=3))
 def test_removing_evidence_from_a_point_never_raises_the_score(artifact, at, weights):
     bundle = bundle_of(tuple(weights))
@@ -588,7 +588,7 @@ def test_removing_evidence_from_a_point_never_raises_the_score(artifact, at, wei
     assert all(new.level <= old.level for old, new in zip(before.decisions, after.decisions, strict=True))
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(artifacts())
 def test_nothing_is_credited_without_words_of_the_response(artifact):
     folded = " ".join(TEXT.lower().split())
@@ -597,7 +597,7 @@ def test_nothing_is_credited_without_words_of_the_response(artifact):
             assert any(" ".join(row["quote"].lower().split()) in folded for row in decision.evidence)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(artifacts())
 def test_the_partition_is_whole_and_sorted(artifact):
     made = canonical_claims(verdict_of(artifact), BUNDLE, TEXT)
@@ -607,7 +607,7 @@ def test_the_partition_is_whole_and_sorted(artifact):
         assert {entry["point"] for entry in made["evidence"]} == set(made["covered"])
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(artifacts(sound=True))
 def test_a_canonical_artifact_of_sound_fields_keeps_the_contract(artifact):
     made = canonical_claims(verdict_of(artifact), BUNDLE, TEXT)

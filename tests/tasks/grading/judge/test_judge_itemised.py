@@ -220,7 +220,7 @@ REPLIES = st.one_of(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(first=REPLIES, repairs=st.lists(REPLIES, max_size=4), budget=st.integers(0, 2))
 def test_no_repair_ever_changes_a_valid_decision_or_takes_more_calls_than_the_budget(first, repairs, budget):
     bundle = bundle_of(repair=Repair(contract=budget, semantic=budget))

@@ -69,14 +69,14 @@ def by_sklearn(texts):
     return dict(zip(vectorizer.get_feature_names_out(), vectorizer.idf_, strict=True))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(words.filter(str.strip), min_size=1, max_size=6))
 def test_weights_are_scikit_learns_smoothed_idf(texts):
     of = weights([frozenset(tokens(text)) for text in texts])
     assert of == pytest.approx(by_sklearn(texts))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(words.filter(str.strip), min_size=1, max_size=5), words, st.integers(0, 4))
 def test_cards_are_the_best_by_brute_force(texts, said, most):
     bundle = bundle_of(texts, ())
@@ -87,7 +87,7 @@ def test_cards_are_the_best_by_brute_force(texts, said, most):
     assert names(found) == [f"P{n + 1}" for n in order[:most]]
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(words, max_size=6), words, st.floats(0, 1), st.integers(1, 4))
 def test_exemplars_are_the_best_by_brute_force(texts, said, least, most):
     store = tuple(exemplar_of(f"r{n}", text) for n, text in enumerate(texts))
@@ -210,7 +210,7 @@ hostile = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(hostile, min_size=1, max_size=3))
 def test_an_exemplar_never_leaves_its_line(texts):
     text = show(Memory(tuple(exemplar_of(f"r{n}", one) for n, one in enumerate(texts))), bundle_of()).text

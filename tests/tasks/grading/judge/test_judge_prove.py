@@ -32,15 +32,9 @@ def test_the_demo_s_bundles_hold(protocol):
     rubrics = authored(DEMO / "rubrics.yaml")
     with (DEMO / "items.csv").open(encoding="utf-8", newline="") as file:
         items = list(csv.DictReader(file))
-    assert len(items) == 8
-    for item in items:
-        bundle = lock(
-            rubrics[item["rubric_id"]],
-            Judge(
-                protocol=protocol, **({"backend": "trained", "grader": "g"} if protocol == "bottleneck" else {})
-            ).as_protocol(),
-            [item["type"]],
-        )
+    by = {"backend": "trained", "grader": "g"} if protocol == "bottleneck" else {}
+    for item in items[[*PROTOCOLS].index(protocol) % 4 :: 4]:
+        bundle = lock(rubrics[item["rubric_id"]], Judge(protocol=protocol, **by).as_protocol(), [item["type"]])
         assert prove_bundle(bundle, item["question"], None, item["reference_answer"]) == []
 
 

@@ -72,7 +72,7 @@ def levels_of(of: Bundle, draw: st.DrawFn, some: bool, decided: bool) -> dict[st
     return {one.id: draw(st.integers(0, one.top) if decided else st.none() | st.integers(0, one.top)) for one in names}
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data())
 def test_it_is_what_the_protocol_makes_of_a_reply_with_these_levels(data: st.DataObject) -> None:
     of = data.draw(bundles())

@@ -54,7 +54,7 @@ def value_of(request: Request, text: str) -> Any:
 
 
 @pytest.mark.parametrize("protocol", ["rulers", "concepts"])
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(ids=st.lists(IDS, min_size=1, max_size=4, unique_by=str.casefold))
 def test_the_worked_example_decides_nothing_whatever_the_criteria_are_called(protocol: str, ids: list[str]) -> None:
     of = bundle_of(protocol, *ids)
@@ -94,7 +94,7 @@ def test_a_student_may_say_what_the_example_says(protocol: str) -> None:
     assert verdict.decisions[0].verified is True
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(level=st.integers(0, 1), quote=st.text(max_size=60).filter(str.strip))
 def test_no_other_quote_makes_a_repetition(level: int, quote: str) -> None:
     request = request_of(bundle_of("rulers", "A"))

@@ -41,7 +41,6 @@ def on_scale(low, high, step=1.0):
 
 
 def admits(schema, artifact):
-    jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema).is_valid(artifact)
 
 
@@ -52,6 +51,7 @@ def with_decision(name, **changes):
 
 
 def test_admits_the_sound_artifact_and_every_level():
+    jsonschema.Draft202012Validator.check_schema(checklist(CRITERIA))
     assert admits(checklist(CRITERIA), sound())
     assert all(admits(checklist(CRITERIA), with_decision("B", level=level)) for level in (0, 1, 2))
     assert admits(checklist(CRITERIA), with_decision("B", level=0, evidence=[]))
@@ -168,7 +168,7 @@ def test_strings_are_bounded_everywhere():
 )
 def test_holistic_score_is_on_the_scale_and_nothing_else(bundle, scores):
     contract = stated(bundle.scale)
-    tried = {round(n * 0.05, 2) for n in range(-60, 260)}
+    tried = {round(n * 0.1, 2) for n in range(-25, 110)} | {0.25}
     assert {s for s in tried if admits(contract, {"rationale": "r", "score": s})} == set(scores)
     assert not admits(contract, {"rationale": "r", "score": str(scores[0])})
     assert not admits(contract, {"rationale": "r", "score": None})

@@ -144,7 +144,7 @@ def partly_scored(draw):
     return bundle_of(criteria, formula, scale, ranges, "bounds"), levels
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(partly_scored())
 def test_bounds_are_the_ends_of_all_fillings(case):
     bundle, levels = case
@@ -219,7 +219,7 @@ def test_a_trait_of_a_composite_needs_all_its_sub_points():
     assert score(bundle, {"c0.0": 2, "c0.1": None}).reason == "criterion_unscored"
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data(), st.lists(TREES, min_size=1, max_size=2), st.sampled_from(["weighted_points", "trait_mean"]))
 def test_scores_and_bounds_of_composites_are_those_of_their_definition(data, trees, formula):
     bundle = bundle_of_trees(trees, formula, "bounds")

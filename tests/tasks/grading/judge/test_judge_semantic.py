@@ -152,7 +152,7 @@ WORDS = [
 SAID = st.lists(st.sampled_from([*WORDS, *SYNONYMS]), min_size=1, max_size=6).map(" ".join)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @example([("water lose cells cells", "\n")] * 2, [("s1", "cells water"), ("s2", "cells lose")], "local_quote", "demote")
 @given(
     st.lists(
@@ -177,7 +177,7 @@ def test_verifying_the_canonical_artifact_changes_nothing(sentences, quotes, evi
     assert again.signals["semantic"] == again.signals["duplicate"] == again.signals["invalid_evidence"] == 0
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.sampled_from(["s1", "s2", None]), SAID), max_size=4), st.data())
 def test_removing_a_quote_never_helps(quotes, data):
     of, entries = subject(threshold=0.3), [{"unit": unit, "quote": quote} for unit, quote in quotes]

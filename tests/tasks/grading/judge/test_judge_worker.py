@@ -61,7 +61,7 @@ def judged(given: Assignment, placement: Placement = HERE, budget: int | None = 
         return judge.fn(given.run, given.plan, given.base, *tables, placement=placement)
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(
     seed=st.integers(),
     workers=st.integers(1, 3),

@@ -141,7 +141,7 @@ def test_a_copy_is_told_by_its_errors_and_costs_nothing_to_leave_out() -> None:
     assert changes[1] < changes[3]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     noise=st.lists(st.sampled_from([0.3, 0.6, 1.0, 2.0, 5.0]), min_size=2, max_size=8),
     shared=st.sampled_from([0.0, 0.5, 0.9]),
@@ -159,9 +159,9 @@ def test_a_jury_chosen_by_labels_is_about_as_good_as_the_juror_chosen_by_them(
 
 def test_over_many_juries_it_gains_and_never_loses_more_than_a_hundredth_in_the_mean() -> None:
     luck = np.random.default_rng(5)
-    for labels in (0, 10, 25, 50, 100, 200):
+    for labels in (0, 25, 100):
         gains = []
-        for seed in range(40):
+        for seed in range(25):
             size = int(luck.integers(2, 8))
             noise = luck.choice([0.3, 0.6, 1.0, 2.0, 5.0], size).tolist()
             scale = luck.choice([0.5, 1.0, 1.5], size).tolist()

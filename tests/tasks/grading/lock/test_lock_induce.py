@@ -247,7 +247,7 @@ def test_rules_of_thumb_take_the_highest_of_the_score_bands() -> None:
 WORD = st.text("abc de.;,:\n3-", min_size=1, max_size=30).filter(lambda text: any(c.isalpha() for c in text))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(
     words=st.lists(WORD, min_size=1, max_size=12),
     criteria=st.integers(1, 8),

@@ -134,7 +134,7 @@ WORDS = st.sampled_from(["p", "q", "", " p ", "a:b", "#", "-", "<b>p</b>", "long
 IDS = st.lists(st.sampled_from(["who", "when", "{row}", "n"]), min_size=1, max_size=3, unique=True)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=6), IDS, st.booleans(), st.booleans())
 def test_every_score_that_ingest_reads_has_the_place_of_its_cell(
     rows: list[tuple[str, str]], ids: list[str], wide: bool, html: bool

@@ -14,7 +14,7 @@ from rubricflow.tasks.grading.judge.score import score
 from rubricflow.tasks.grading.lock.lint import lint, unreachable
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.data())
 def test_what_cannot_be_reached_is_what_no_answer_gets(data: Any) -> None:
     names = ["a", "b", "c", "d"]
