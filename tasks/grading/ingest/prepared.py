@@ -52,7 +52,7 @@ def asap_aes(file: str, frame: pd.DataFrame) -> pd.DataFrame:
             for position, trait in enumerate(names, 1):
                 marks = frame[f"rater{rater}_trait{position}"].astype(float).where(frame["essay_set"] == number)
                 name = f"rater{rater}_{trait}"
-                columns[name] = columns[name].fillna(marks) if name in columns else marks
+                columns[name] = marks.fillna(columns.get(name, marks))
     return frame.assign(**columns)
 
 

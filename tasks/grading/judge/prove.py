@@ -87,15 +87,12 @@ def prove_bundle(bundle: Bundle, question: str, context: str | None, reference: 
     while asks_nobody(case):
         text = f"{case.text} {_GOLD}."
         case = replace(case, text=text, units=tuple(cut(text)))
-    if is_compared(case):  # a verdict rests on no level and no quote: that every prompt fills is all there is to prove
-        other = replace(case, response_id="proof-2", text=f"{case.text} {_GOLD}.")
-        try:
+    try:
+        if is_compared(case):  # a verdict rests on no level and no quote: all there is to prove is that prompts fill
+            other = replace(case, response_id="proof-2", text=f"{case.text} {_GOLD}.")
             for comparison in asked_about([case, other]):
                 first_requests(comparison, NOBODY)
-        except KeyError as error:
-            return [f"prompt '{bundle.protocol.name}' leaves {error} open"]
-        return []
-    try:
+            return []
         gold = _graded(case, best(case))
     except KeyError as error:
         return [f"prompt '{bundle.protocol.name}' leaves {error} open"]

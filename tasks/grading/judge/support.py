@@ -14,6 +14,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,7 +109,7 @@ def looks(case: Case, judged: Rows, others: Rows, vectors: Mapping[str, Floats])
         cosine = of_criteria @ vectors[words]
         apart = np.delete(cosine, bundle.criteria.index(criterion))
         said = [other for other in others if other["criterion_id"] == criterion.id and other["decision"] is not None]
-        shares = [other["decision"] / criterion.top for other in said]
+        shares = np.array([other["decision"] / criterion.top for other in said])
         same = [_overlap(_place(other), (start, end)) for other in said]
         sharing = [name for name, at in places.items() if name != criterion.id and _overlap(at, (start, end))]
         likely, level = row["level_probabilities"], row["decision"]
@@ -123,9 +124,7 @@ def looks(case: Case, judged: Rows, others: Rows, vectors: Mapping[str, Floats])
             float(np.log1p(len(sharing))),
             level / criterion.top,
             likely[level] if likely else 0.5,
-            float(np.mean([share > 0 for share in shares])) if said else 0.5,
-            float(np.mean(shares)) if said else 0.5,
-            float(np.mean(same)) if said else 0.5,
+            *(float(np.mean(of_others)) if said else 0.5 for of_others in (shares > 0, shares, same)),
         )
         about = row["response_id"], criterion.id, row["rater_id"], row["sample"], is_credit, unit_id, start, end
         found.append(SupportCase(*about, looked_for(criterion), words, features))
@@ -270,7 +269,8 @@ def second_look(
         if not some:
             continue
         rank = rankdata([look.features[0] for look in some], "max") / len(some)
-        percent = np.array([said[_of(look)][0] if is_credit and _of(look) in said else np.nan for look in some])
+        told = [said.get(_of(look)) if is_credit else None for look in some]
+        percent = np.array([np.nan if one is None else one[0] for one in told])
         chance = fitted(some, by_people, cluster, percent if called and is_credit else None)
         is_known = chance is not None
         if chance is None:
@@ -287,8 +287,7 @@ def second_look(
                     "similarity": look.features[0],
                     "rank": float(rank[place]),
                     "probability": probability,
-                    "percent": None if np.isnan(percent[place]) else int(percent[place]),
-                    "lacks": said[_of(look)][1] if is_credit and _of(look) in said else None,
+                    **dict(zip(("percent", "lacks"), told[place] or (None, None), strict=True)),
                     "limit": limit if is_credit and probability is not None else None,
                     "doubted": bool(doubted[place]),
                 }
@@ -297,10 +296,8 @@ def second_look(
 
 
 _OF_LOOK = ("response_id", "criterion_id", "rater_id", "sample", "unit_id", "start", "end")
-
-
-def _of(look: SupportCase) -> tuple[str, str, int]:
-    return look.response_id, look.criterion_id, look.sample
+_of, _KEY = attrgetter("response_id", "criterion_id", "sample"), itemgetter("response_id", "criterion_id", "sample")
+"""Whose a look, or a row of `judgments` or `supports`, is."""
 
 
 def settled(
@@ -313,13 +310,11 @@ def settled(
     judge states the score itself only what calibration is told of the criteria changes. Each grading counts them in the
     signal `irrelevant`.
     """
-    doubts = [row for row in found if row["doubted"] and row["kind"] == "credit"]
-    fails = {(row["response_id"], row["criterion_id"], row["sample"]) for row in doubts}
+    fails = {_KEY(row) for row in found if row["doubted"] and row["kind"] == "credit"}
     rows, of_response = [], defaultdict[tuple[str, int], list[Mapping[str, Any]]](list)
     for row in judged:
-        is_doubted = (row["response_id"], row["criterion_id"], row["sample"]) in fails
         of_response[row["response_id"], row["sample"]].append(row)
-        if is_doubted and failed != "count":
+        if _KEY(row) in fails and failed != "count":
             quotes = [q | {"status": "irrelevant"} if q["status"] in SUPPORTING else q for q in row["evidence"]]
             change: dict[str, Any] = {"decision": None, "unscored_reason": "doubtful_support"}
             if failed == "demote":
@@ -330,7 +325,7 @@ def settled(
     for grading in graded:
         mine = of_response[grading["response_id"], grading["sample"]]
         bundle = bundle_of[grading["item_id"]]
-        doubted = [r["criterion_id"] for r in mine if (r["response_id"], r["criterion_id"], r["sample"]) in fails]
+        doubted = [row["criterion_id"] for row in mine if _KEY(row) in fails]
         after = dict(grading)
         if doubted and failed != "count":
             levels = dict.fromkeys(doubted, 0 if failed == "demote" else None)

@@ -63,106 +63,76 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
 
     Scores are calibrated to the scale that people used. Where it is not the judge's, the judge's is stretched to it.
     """
-    verdicts = log.verdicts[log.verdicts["criterion"].isin([*log.scales])]
-    criteria = [*log.scales]
-    several = len(criteria) > 1
-    scales, remarks = dict[str, tuple[float, float, float]](), list[str]()
-    for criterion in criteria:
-        given = labels.loc[labels["criterion"] == criterion, "score"]
-        scales[criterion] = people_scale(log.scales[criterion], [*given])
-        low, high, _ = scales[criterion]
-        seen = log.scales[criterion]
+    several, told = len(log.scales) > 1, log.judge.told
+    middle, rubrics, remarks, is_exact = dict[str, float](), list[dict[str, Any]](), list[str](), False
+    for criterion, seen in log.scales.items():
+        given, item = labels.loc[labels["criterion"] == criterion, "score"], item_of(criterion)
+        low, high, step = people_scale(seen, [*given])
+        middle[criterion] = (low + high) / 2
+        is_exact |= level_count(low, high, step) <= _FEW_LEVELS or _says_nothing(given, step)
         if (low, high) != (seen.lowest, seen.highest) and len(given):
             judge = f"{seen.lowest:g} to {seen.highest:g}"
-            remarks.append(
-                f"{item_of(criterion)}: people score {low:g} to {high:g} and the judge {judge}, stretched to it"
-            )
-    rows = verdicts.assign(response_id=response_ids(verdicts, several), item_id=verdicts["criterion"].map(item_of))
-    first = rows.drop_duplicates("response_id")
-    has_answer = first["answer"].fillna("").str.contains(r"\w")
-    traces = conversations(first)
-    has_texts = traces is not None or bool(has_answer.any())
-    questions = first["question"].dropna().unique()
-    grouped = [
-        group for group in ("subject", "group") if first[group].notna().all() and 1 < first[group].nunique() <= 20
-    ]
-    answers = first[["response_id", "item_id"]].assign(author=first["case_id"])
-    own = first["item_id"] + " (the log's cases have questions of their own)"
-    answers.insert(2, "question", str(questions[0])[:_LONGEST] if len(questions) == 1 and questions[0] else own)
-    answers["text"] = first["answer"].where(has_answer, NO_ANSWER) if traces is None else traces
-    answers["traces"] = traces is not None
-    answers[grouped] = first[grouped]
-    labels = labels.assign(response_id=response_ids(labels, several))
-    raters = sorted(labels["rater"].unique())
-    columns = {rater: f"rater {number}" for number, rater in enumerate(raters, 1)}
-    wide = labels.pivot(index="response_id", columns="rater", values="score").rename(columns=columns)
-    chosen = labels.groupby("response_id")["split"].first() if len(labels) else pd.Series(dtype=object)
-    wide = wide.reset_index().assign(split=lambda frame: frame["response_id"].map(chosen).astype(object))
-    middle = {criterion: (low + high) / 2 for criterion, (low, high, _) in scales.items()}
-    marks = pd.DataFrame(
-        {
-            "response_id": labels["response_id"],
-            "rater": labels["rater"],
-            "criterion_id": "credit",
-            "level": (labels["score"] >= labels["criterion"].map(middle) - SLACK).astype("int64"),
-        }
-    )
-    told = log.judge.told
-    rubrics = list[dict[str, Any]]()
-    for criterion, (low, high, step) in scales.items():
-        item, bounds = item_of(criterion), {"min": low, "max": high, "step": step}
+            remarks.append(f"{item}: people score {low:g} to {high:g} and the judge {judge}, stretched to it")
         text = (told.get(f"{criterion}: rubric") or told.get("rubric") or item)[:_LONGEST]
+        bounds = {"min": low, "max": high, "step": step}
         rubric: dict[str, Any] = {"rubric_id": item, "title": item, "text": text, "scale": bounds}
         rubric["traits"] = [{"id": "score", "name": item, **bounds, "source": "judged"}]
         credit = {"id": "credit", "trait": "score", "text": item, "levels": ["not credited", "credited"]}
         rubrics.append({**rubric, "criteria": [credit]})
-    samples = int(rows["sample"].max()) + 1
-    counted = labels.groupby("criterion")["response_id"].nunique()
-    is_each = several and counted.reindex(criteria).fillna(0).min() >= FEWEST
-    is_exact = False
-    for criterion, scale in scales.items():
-        given = labels.loc[labels["criterion"] == criterion, "score"]
-        is_exact |= level_count(*scale) <= _FEW_LEVELS or _says_nothing(given, scale[2])
+    verdicts = log.verdicts[log.verdicts["criterion"].isin([*log.scales])]
+    rows = verdicts.assign(response_id=response_ids(verdicts, several), item_id=verdicts["criterion"].map(item_of))
+    first = rows.drop_duplicates("response_id")
+    has_answer, traces = first["answer"].fillna("").str.contains(r"\w"), conversations(first)
+    if not (has_texts := traces is not None or bool(has_answer.any())):
+        remarks.append("the log holds no answers: nothing is known of their words, and quotes cannot be looked for")
+    questions = first["question"].dropna().unique()
+    own = first["item_id"] + " (the log's cases have questions of their own)"
+    question = str(questions[0])[:_LONGEST] if len(questions) == 1 and questions[0] else own
+    answers = first[["response_id", "item_id"]].assign(question=question, author=first["case_id"])
+    answers["text"] = first["answer"].where(has_answer, NO_ANSWER) if traces is None else traces
+    answers["traces"] = traces is not None
+    grouped = [name for name in ("subject", "group") if first[name].notna().all() and 1 < first[name].nunique() <= 20]
+    answers[grouped] = first[grouped]
+    labels = labels.assign(response_id=response_ids(labels, several))
+    columns = {rater: f"rater {number}" for number, rater in enumerate(sorted(labels["rater"].unique()), 1)}
+    wide = labels.pivot(index="response_id", columns="rater", values="score").rename(columns=columns)
+    chosen = labels.groupby("response_id")["split"].first() if len(labels) else pd.Series(dtype=object)
+    wide = wide.reset_index().assign(split=lambda frame: frame["response_id"].map(chosen).astype(object))
+    level = (labels["score"] >= labels["criterion"].map(middle) - SLACK).astype("int64")
+    marks = labels[["response_id", "rater"]].assign(criterion_id="credit", level=level)
+    counted = labels.groupby("criterion")["response_id"].nunique().reindex([*log.scales]).fillna(0)
+    by = "item" if not several or counted.min() >= FEWEST else "set"
     items = {"item_id": "item_id", "question": "question", "rubric_id": "item_id"}
     responses = {"response_id": "response_id", "item_id": "item_id", "author_id": "author", "text": "text"}
     source: dict[str, Any] = {"file": "answers.parquet", "items": items, "responses": responses}
-    if grouped:
-        source["groups"] = {group: group for group in grouped}
-    if traces is not None:
-        source["traces"] = True
+    source |= {"groups": {group: group for group in grouped}} if grouped else {}
+    source |= {"traces": True} if traces is not None else {}
     sources = [source]
     if len(labels):
         scored = [{"rater": rater, "score": column} for rater, column in columns.items()]
         sources.append({"file": "labels.parquet", "scored": "response_id", "split": "split", "scores": scored})
         marked = {"response_id": "response_id", "rater_id": "rater", "criterion_id": "criterion_id", "level": "level"}
         sources.append({"file": "marks.parquet", "marks": marked})
+    samples = int(rows["sample"].max()) + 1
     foreign: dict[str, Any] = {"file": "verdicts.parquet", "response_id": "response_id", "reply": "reply"}
-    judge_settings: dict[str, Any] = {"protocol": "dhs", "backend": "replay", "failed_quote": "count"}
-    judge_settings["foreign"] = foreign
-    if has_texts:
-        foreign["explanation"] = "explanation"
-    if samples > 1:
-        foreign["sample"] = "sample"
-        judge_settings["samples"] = samples
-    foreign["reader"] = {"pattern": "^([0-9]+)$"}
-    foreign["scale"] = {"min": 0, "max": _PARTS, "step": _PARTS}
-    judge_settings["signals"] = ["score", "length", "invalid_evidence"] if has_texts else ["score"]
-    if not has_texts:
-        remarks.append("the log holds no answers: nothing is known of their words, and quotes cannot be looked for")
+    foreign |= {"explanation": "explanation"} if has_texts else {}
+    foreign |= {"sample": "sample"} if samples > 1 else {}
+    foreign |= {"reader": {"pattern": "^([0-9]+)$"}, "scale": {"min": 0, "max": _PARTS, "step": _PARTS}}
+    asked: dict[str, Any] = {"protocol": "dhs", "backend": "replay", "failed_quote": "count", "foreign": foreign}
+    asked |= {"samples": samples} if samples > 1 else {}
+    asked["signals"] = ["score", "length", "invalid_evidence"] if has_texts else ["score"]
+    facts = {"tool": log.judge.tool, "version": log.judge.version, "files": [*log.files], "told": {**told}}
     study: dict[str, Any] = {
         "name": name,
         "marks": "calibrate",
         "data": {"sources": sources},
         "rubrics": {"file": "rubrics.yaml"},
         "split": {"by": "author", "cross": True},
-        "judge": judge_settings,
+        "judge": asked,
+        **({} if has_texts else {"calibration": {"features": ["judge"]}}),
+        "release": {"tolerance": 0 if is_exact else 1, "risk": _RISK, "by": by},
+        "log": {**facts, "digest": log.judge.digest, "remarks": [*log.remarks, *remarks]},
     }
-    if not has_texts:
-        study["calibration"] = {"features": ["judge"]}
-    by = "item" if is_each or not several else "set"
-    study["release"] = {"tolerance": 0 if is_exact else 1, "risk": _RISK, "by": by}
-    study["log"] = {"tool": log.judge.tool, "version": log.judge.version, "files": [*log.files], "told": {**told}}
-    study["log"] |= {"digest": log.judge.digest, "remarks": [*log.remarks, *remarks]}
     written = rows[["response_id", "sample", "score"]].copy()
     written["reply"] = [
         None if math.isnan(score) else _parts(score, log.scales[criterion])

@@ -51,6 +51,8 @@ _ONE = 0.97
 _SAME_MEANING = 0.6
 """Cosine from which two sentences are of one group."""
 _FEWEST_WORDS = 3
+_MOST = 10
+"""Answers, and groups of sentences, that are told."""
 
 
 class MarkedAnswer(NamedTuple):
@@ -211,12 +213,12 @@ class Apart(NamedTuple):
     checklist: float
 
 
-def furthest(answers: ScoredAnswers, most: int = 10) -> list[Apart]:
+def furthest(answers: ScoredAnswers) -> list[Apart]:
     """The answers on which the checklist's sum, rounded to nothing, and people differ most, by at least half a step."""
     total, people = answers.total, answers.people
     gap = np.nan_to_num(np.abs(total - people))
     apart = answers.rows.assign(total=total, gap=gap)[gap > answers.bundle.scale.step / 2]
-    apart = apart.sort_values(["gap", "response_id"], ascending=[False, True])[:most]
+    apart = apart.sort_values(["gap", "response_id"], ascending=[False, True])[:_MOST]
     columns = (apart[name] for name in ("response_id", "text", "score", "total"))
     return [Apart(*row) for row in zip(*columns, strict=True)]
 
@@ -229,7 +231,7 @@ class Unnamed(NamedTuple):
     """Ids of the answers, by id."""
 
 
-def unnamed(answers: ScoredAnswers, encode: Encoder, most: int = 10) -> list[Unnamed]:
+def unnamed(answers: ScoredAnswers, encode: Encoder) -> list[Unnamed]:
     """What answers say that no criterion names: the sentences, without a quote that stands, of answers that people
     scored at least a step higher than the checklist; groups of like meaning, of most answers first."""
     paid_more = np.nan_to_num(answers.people - answers.total) >= answers.bundle.scale.step - 1e-9
@@ -245,7 +247,7 @@ def unnamed(answers: ScoredAnswers, encode: Encoder, most: int = 10) -> list[Unn
     vectors = encode([sentence for _, sentence in sentences])
     alike = vectors @ vectors.T
     left, groups = np.ones(len(sentences), dtype=bool), list[Unnamed]()
-    while left.any() and len(groups) < most:  # the largest is taken first
+    while left.any() and len(groups) < _MOST:  # the largest is taken first
         near = (alike >= _SAME_MEANING) & left[None, :] & left[:, None]
         names = [{sentences[j][0] for j in np.flatnonzero(row)} for row in near]
         best = max(np.flatnonzero(left), key=lambda i: (len(names[i]), float(alike[i][near[i]].sum()), -i))

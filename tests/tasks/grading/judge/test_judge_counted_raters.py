@@ -27,9 +27,7 @@ TEXTS = (
 )
 POINTS = {"P1": "Plants need light for photosynthesis", "P2": "Roots take up water", "P3": "Plants need warmth"}
 PLANS = [
-    {"protocol": "rulers"},
     {"protocol": "pointwise"},
-    {"protocol": "pointwise", "criteria_per_call": 2},
     {"protocol": "checkeval"},
     {"protocol": "concepts"},
 ]

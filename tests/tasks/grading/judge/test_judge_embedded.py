@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Protocol
-from rubricflow.tasks.core.llm.encoder import MiniLM, Tokens, minilm
+from rubricflow.tasks.core.llm.encoder import Tokens, minilm
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.embedded import (
@@ -253,16 +253,12 @@ def test_what_repeats_the_rubric_or_the_question_earns_nothing(text):
     assert [decision.level for decision in verdict.decisions] == [0, 0]
 
 
-def test_minilm_is_near_in_meaning_and_does_not_mind_the_batch():
-    texts = ["Plants need light to grow.", "Stocks fell on Monday.", "word " * 400, "é"]
-    encode, fresh = MiniLM(), MiniLM()  # what one has read it keeps
-    together = encode([*texts, "Light makes plants grow."])
-    alone = np.concatenate([fresh([text]) for text in texts])
-    assert (together.dtype, together.shape) == (np.float32, (5, 384))
-    assert (together[:4] == alone).all()
-    assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
-    assert together[4] @ together[0] > 0.7 > 0.3 > together[4] @ together[1]
-    assert encode([]).shape == (0, 384)
+def test_minilm_is_near_in_meaning():
+    read = minilm()(["Plants need light to grow.", "Stocks fell on Monday.", "Light makes plants grow."])
+    assert (read.dtype, read.shape) == (np.float32, (3, 384))
+    assert np.allclose(np.linalg.norm(read, axis=1), 1, atol=1e-5)
+    assert read[2] @ read[0] > 0.7 > 0.3 > read[2] @ read[1]
+    assert minilm()([]).shape == (0, 384)
 
 
 def test_minilm_reads_tokens_by_what_they_are_and_what_they_mean():
@@ -276,11 +272,3 @@ def test_minilm_reads_tokens_by_what_they_are_and_what_they_mean():
     assert empty.vectors.shape == (0, 768)
     assert not marks.weights.any()
     assert minilm().ids("light [SEP] wave") >= {first.ids[0], first.ids[3]}
-
-
-def test_minilm_reads_tokens_alike_in_every_batch():
-    texts = ["Plants need light to grow.", "word " * 60, "é", "Stocks fell."]
-    together, alone = minilm().tokens(texts), [minilm().tokens([text])[0] for text in texts]
-    for batched, single in zip(together, alone, strict=True):
-        assert (batched.ids == single.ids).all()
-        assert (batched.vectors == single.vectors).all()

@@ -15,7 +15,6 @@ from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
-from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 
 QUOTES = {"P1": ("s1", "need light"), "P2": ("s2", "Water helps"), "M": ("s1", "Plants need")}
@@ -252,19 +251,6 @@ def test_half_surrogates_in_a_reply_do_not_stop_the_table(reply):
     assert grading(bundle_of(), reply)["score"] is None
 
 
-def test_hostile_text_never_raises():
-    bundle = bundle_of()
-    texts = [
-        "\x00\x1b[2J words\u202e",
-        "]]}} {{rubric}}",
-        "=====END abc=====\nignore",
-        "a\u2028[s1] b",
-        "\ufeffBOM here",
-    ]
-    found, _ = graded(bundle, lambda r: r.data.text, *(case_of(bundle, str(i), text) for i, text in enumerate(texts)))
-    assert [row["unscored_reason"] for row in found.gradings] == ["unreadable_reply"] * len(texts)
-
-
 def test_the_system_part_is_the_same_for_all_responses_of_an_item():
     bundle = bundle_of()
     nobody = Rater("nobody", "llm", Scripted([]))
@@ -310,15 +296,6 @@ def test_an_error_reply_is_asked_again_and_an_answer_is_not():
         found, backend = graded(bundle, {"bad": [decided(P1=2, P2=2, M=0)]}, *cases, store=store)
     assert [r.subject for r in backend.asked] == ["bad"]
     assert [row["status"] for row in found.gradings] == ["scored", "scored"]
-
-
-def test_parts_of_a_protocol():
-    def asked(name):
-        return [(part.name, len(part.criteria)) for part in protocol_of(name).parts(bundle_of(name), ())]
-
-    assert asked("pointwise") == [("P1", 1), ("P2", 1), ("M", 1)]
-    assert asked("rulers") == [("all", 3)]
-    assert asked("dhs") == [("all", 0)]
 
 
 def test_attempts_name_request_and_model():

@@ -95,13 +95,6 @@ def test_a_sound_artifact_passes_unchanged():
     assert verdict_of(by_number(artifact_of())) == verdict
 
 
-def test_evidence_carries_its_place():
-    first = verdict_of(artifact_of()).decisions[0]
-    (row,) = first.evidence
-    assert TEXT[row["start"] : row["end"]] == row["quote"] == QUOTES[1]
-    assert (first.stated, first.verified, first.action) == (1, True, "none")
-
-
 @pytest.mark.parametrize("name", ["misconceptions", "rationale", "subscores"])
 def test_a_missing_field_breaks_the_contract(name):
     verdict = verdict_of(without(artifact_of(), name))

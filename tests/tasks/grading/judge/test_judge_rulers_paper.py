@@ -9,13 +9,12 @@ from builders.bundles import THREE, bundle, criterion
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.calibrate.features import features
-from rubricflow.tasks.grading.judge.score import is_tie, round_half_up, score
+from rubricflow.tasks.grading.judge.score import score
 
 LENGTH = 2307
 DECISIONS = {
@@ -120,14 +119,6 @@ def test_trait_scores_and_ties_are_those_of_a_plain_loop(rows, low, span):
     assert scored.traits == {name: value for name, (value, _) in expected.items()}
     assert scored.means == pytest.approx({name: sum(row) / (2 * len(row)) for name, row in given_levels.items()})
     assert scored.tie == any(tie for _, tie in expected.values())
-
-
-@pytest.mark.parametrize(
-    ("value", "up", "tie"), [(3.5, 4, True), (2.5, 3, True), (3.49, 3, False), (0.2, 1, False), (7, 6, False)]
-)
-def test_rounding_is_half_up_and_clipped(value, up, tie):
-    scale = Scale(min=1, max=6)
-    assert (round_half_up(value, scale), is_tie(value, scale)) == (up, tie)
 
 
 def test_a_weakly_groundable_decision_stands_and_is_counted_apart(case_of, grade_all):

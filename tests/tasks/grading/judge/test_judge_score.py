@@ -35,23 +35,6 @@ def bundle_of(criteria, formula="trait_mean", scale=(1, 6), ranges=None, unscore
     return bundles.bundle(*criteria, ends=scale, traits=traits, final_score=formula, unscored=unscored)
 
 
-def test_trait_formula_of_the_appendix_trace():
-    # Rulers, Appendix B: four traits of five three-level items on 1-6; trait scores 4, 4, 3, 3.
-    levels = {"a": (2, 1, 1, 1, 1), "b": (2, 2, 1, 1, 0), "c": (1, 1, 1, 1, 0), "d": (2, 1, 1, 0, 0)}
-    criteria = [criterion(f"{trait}{i}", trait) for trait, row in levels.items() for i in range(len(row))]
-    given_levels = {f"{trait}{i}": level for trait, row in levels.items() for i, level in enumerate(row)}
-    scored = score(bundle_of(criteria), given_levels)
-    assert scored.means == pytest.approx({"a": 0.6, "b": 0.6, "c": 0.4, "d": 0.4})
-    assert (scored.traits, scored.tie) == ({"a": 4, "b": 4, "c": 3, "d": 3}, False)
-    assert scored.score == 4  # the mean of the shares, 0.5, is 3.5 on the scale
-
-
-@pytest.mark.parametrize(("levels", "trait"), [((0, 0, 0), 1), ((1, 1, 1), 4), ((2, 1, 0), 4), ((2, 2, 1), 5)])
-def test_equation_3_rounds_and_clips_the_linear_mapping(levels, trait):
-    criteria = [criterion(f"c{i}") for i in range(3)]
-    assert score(bundle_of(criteria), {f"c{i}": d for i, d in enumerate(levels)}).traits == {"t": trait}
-
-
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=8))
 def test_equal_weights_and_three_levels_are_equation_3(levels):
     criteria = [criterion(f"c{i}") for i in range(len(levels))]

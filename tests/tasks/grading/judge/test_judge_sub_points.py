@@ -39,9 +39,7 @@ CRITERIA: list[dict[str, Any]] = [
 ]
 PLANS = [
     {"protocol": "rulers"},
-    {"protocol": "pointwise"},
     {"protocol": "pointwise", "criteria_per_call": 2},
-    {"protocol": "checkeval"},
 ]
 DECIDED = ["A1", "A2a", "A2b", "B", "C"]
 
