@@ -20,7 +20,7 @@ from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.stats.comparisons import strengths, win_shares
 from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.rows import Case, Grading
-from rubricflow.tasks.grading.judge.score import Scored
+from rubricflow.tasks.grading.judge.score import Scored, onto
 
 TIE = "tie"
 MOST_JOINED = 5_000
@@ -156,10 +156,9 @@ def _pairwise(cases: Sequence[Case], asked: Sequence[Case], calls: Sequence[Requ
         for number in members:
             case = cases[number]
             if number in shares:
-                low, high, _ = case.bundle.scale.bounds
                 signals = {"strength": float(found.strength[number]), "strength_error": float(found.error[number])}
                 signals |= {"verdicts": float(met[number]), "order_effect": found.order}
-                gradings[number] = Grading(case, Scored(low + (high - low) * shares[number]), signals)
+                gradings[number] = Grading(case, Scored(onto(shares[number], case.bundle.scale)), signals)
             else:
                 why = lost[case.response_id] if not met[number] else None
                 reason = why.most_common(1)[0][0] if why else "not_compared"

@@ -70,7 +70,7 @@ def grade_batch(
         asked = zip(orders, calls, strict=True)
         called = [Called(case.answers[0].response_id, part_of(case), call) for case, call in asked]
         verdicts = found.verdicts if PROTOCOLS[cases[0].bundle.protocol.name].compares == "pairs" else None
-        return Graded(rater, [Judged(case, (), {}) for case in cases], gradings, called, verdicts)
+        return Graded(rater, [Judged(case) for case in cases], gradings, called, verdicts)
     answers: list[list[Answer]] = [[] for _ in cases]
     stores: defaultdict[str, Store] = defaultdict(tuple)
     open_ = [place for place in range(len(cases)) if place not in outcomes]
@@ -188,7 +188,7 @@ def _unasked(case: Case) -> Outcome:
     decided = bundle.criteria if _protocol(bundle).parts(bundle, ())[0].criteria else ()
     if case.unread:
         return unscored(case, decided, case.unread)
-    judged = Judged(case, [Decision(c.id, 0) for c in decided], {})
+    judged = Judged(case, [Decision(c.id, 0) for c in decided])
     lowest = {trait.id: trait.min for trait in bundle.judged}
     return Outcome(judged, Grading(case, Scored(bundle.scale.min, lowest), {"precheck": 1.0, "short_answer_gate": 1.0}))
 

@@ -114,7 +114,7 @@ def unscored(
 ) -> Outcome:
     """A case without a score, these criteria undecided for the same reason."""
     decisions = [Decision(criterion.id, None, reason=reason) for criterion in criteria]
-    return Outcome(Judged(case, decisions, {}), Grading(case, Scored(None), signals or {}, reason=reason))
+    return Outcome(Judged(case, decisions), Grading(case, Scored(None), signals or {}, reason=reason))
 
 
 @dataclass(frozen=True)

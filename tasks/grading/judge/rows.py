@@ -103,8 +103,8 @@ class Judged(NamedTuple):
     """A case's decisions, and the probability of each level of a criterion where the rater gives them."""
 
     case: Case
-    decisions: Sequence[Decision]
-    probabilities: Mapping[str, list[float]]
+    decisions: Sequence[Decision] = ()
+    probabilities: Mapping[str, list[float]] = {}
 
 
 @dataclass

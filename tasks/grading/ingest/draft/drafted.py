@@ -98,7 +98,7 @@ class Draft:
 
 def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING) -> Draft:
     """The draft of a file of answers; roles.answer must be there. known: what other files call the questions."""
-    names = {name: name for name in _MADE}
+    names = dict(zip(_MADE, _MADE, strict=True))
     for name in _MADE:
         while names[name] in frame.columns:
             names[name] += "_"
@@ -114,6 +114,13 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
         responses = {"response_id": flat.answer, "item_id": flat.answer} | source["responses"]
         rows = reshaped(Source.model_validate(source | {"responses": responses}), frame, counted)
         return rows.map(lambda cell: text_or_none(cell) or "")
+
+    def joined(kind: str, name: str, columns: Sequence[str]) -> str | None:
+        """The only one of some columns, or a new one that is made of them all; None without any."""
+        if len(columns) < 2:
+            return next(iter(columns), None)
+        source[kind][names[name]] = list(columns)
+        return names[name]
 
     rows = made()
     # One cell of HTML in a platform's export is enough, since a cell that is none stays as it is.
@@ -131,14 +138,10 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     if namesakes and roles.namesakes:
         source["repeats"][names["namesake"]] = [*student] if wide else [*student, item]
         student.append(names["namesake"])
-    if len(student) > 1:
-        source["labels"][names["student_id"]] = student
-    if len(flat.names) > 1:
-        source["names"][names["student_name"]] = list(flat.names)
-    author = names["student_id"] if len(student) > 1 else next(iter(student), None)
-    author_name = names["student_name"] if len(flat.names) > 1 else next(iter(flat.names), None)
+    author = joined("labels", "student_id", student)
+    mapping = {"author_id": author, "author_name": joined("names", "student_name", flat.names)}
     response = _response_id(flat, author, item, made(), names, source)
-    mapping = {"response_id": response, "item_id": item, "author_id": author, "author_name": author_name}
+    mapping = {"response_id": response, "item_id": item} | mapping
     source["responses"] = {key: column for key, column in mapping.items() if column} | source["responses"]
     rows = made()
     scores = []

@@ -55,7 +55,7 @@ class HolisticProtocol(JudgingProtocol):
         if case.bundle.protocol.level != "expected" and is_off_step(answer.value, scale):
             signals["off_step"] = 1.0
         confidence = itemised.score_confidence([(answer, scale)])
-        return Outcome(Judged(case, (), {}), Grading(case, Scored(answer.value), signals, confidence))
+        return Outcome(Judged(case), Grading(case, Scored(answer.value), signals, confidence))
 
     def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
         """An opinion as one score."""

@@ -54,7 +54,7 @@ class MtsProtocol(HolisticProtocol):
             (reason,) = reasons
         signals = {"tie": float(scored.tie), **itemised.signals(case.bundle, answers)}
         confidence = itemised.score_confidence([(answer, part.traits[0]) for part, answer in answers])
-        return Outcome(Judged(case, (), {}), Grading(case, scored, signals, confidence, reason))
+        return Outcome(Judged(case), Grading(case, scored, signals, confidence, reason))
 
     def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
         """An opinion as the score of the trait asked for."""

@@ -65,7 +65,7 @@ class UnlockedProtocol(itemised.ItemisedProtocol):
     def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
         """The traits' scores after verification, and the score that they make."""
         ((part, answer),) = answers
-        judged, verdict = Judged(case, (), {}), answer.value
+        judged, verdict = Judged(case), answer.value
         failed = itemised.signals(case.bundle, answers)
         if verdict is None:
             scored = score(case.bundle, {}, {})
