@@ -50,7 +50,6 @@ class CellPlace(NamedTuple):
     field: str
 
     def error(self, rule: str, hint: str | None = None) -> InputError:
-        """The error about what is there."""
         return InputError(rule, file=self.file, row=self.row, field=self.field, hint=hint)
 
     def at(self, key: object) -> CellPlace:
@@ -72,7 +71,6 @@ class Chunk:
         return [number + 1 for number in self.frame.index.tolist()]
 
     def place(self, row: int, column: Column) -> CellPlace:
-        """Where the cell of a row, from 1, is."""
         return CellPlace(self.source.file, row, name_of(column))
 
     def refuse(self, row: int, column: Column, rule: str, hint: str | None = None) -> None:
@@ -91,7 +89,6 @@ class Chunk:
         return self.frame[column].tolist()
 
     def texts(self, column: Column) -> list[str | None]:
-        """The cells of a column as texts."""
         return texts(self.cells(column), self.source.file, self.rows, name_of(column), self.report)
 
     def mapped_texts(

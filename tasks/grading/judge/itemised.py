@@ -56,7 +56,6 @@ class ItemisedProtocol(JudgingProtocol):
 
     @property
     def keys(self) -> frozenset[str]:  # type: ignore[override]
-        """The key alone."""
         return frozenset({self.key})
 
     def check(self, request: Request, reply: Reply) -> Checked[Any]:

@@ -40,7 +40,6 @@ class Opinionated:
         self._opinion = opinion
 
     def answer(self, requests: Sequence[Request]) -> Iterator[tuple[int, Reply]]:
-        """Yields in order."""
         for index, request in enumerate(requests):
             artifact = protocol_of(request.data.bundle.protocol.name).artifact(request.data, self._opinion)
             try:

@@ -196,7 +196,6 @@ class Levelled(BackendWrapper):
     """A backend whose replies carry `level_probabilities` in place of token log-probabilities."""
 
     def through(self, requests: Sequence[Request], answers: Iterator[tuple[int, Reply]]) -> Arriving:
-        """Yields as the backend does."""
         for index, reply in answers:
             yield index, levelled(requests[index], reply) if reply.token_logprobs else reply
 

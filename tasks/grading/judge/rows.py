@@ -163,7 +163,6 @@ class Graded:
 
 
 def judgments(rater: Rater, judged: Sequence[Judged]) -> pa.Table:
-    """Decisions as the table `judgments`."""
     rows = []
     for case, decisions, probabilities in judged:
         about = {"response_id": case.response_id, "bundle_id": case.bundle_id, **_of(rater)}
@@ -183,7 +182,6 @@ def judgments(rater: Rater, judged: Sequence[Judged]) -> pa.Table:
 
 
 def gradings(rater: Rater, graded: Sequence[Grading]) -> pa.Table:
-    """Graded responses as the table `gradings`."""
     rows = []
     for grading in graded:
         case, scored = grading.case, grading.scored
@@ -205,7 +203,6 @@ def gradings(rater: Rater, graded: Sequence[Grading]) -> pa.Table:
 
 
 def attempts(rater: Rater, called: Sequence[Called]) -> pa.Table:
-    """Calls as the table `attempts`."""
     rows, has_prose = [], rater.backend.reads_prose  # else nobody read the messages
     for call in called:
         for number, attempt in enumerate(call.answer.attempts):

@@ -47,11 +47,9 @@ class LabelledShares:
     cluster: npt.NDArray[Any]
 
     def take(self, rows: npt.NDArray[Any]) -> LabelledShares:
-        """Some of the rows."""
         return LabelledShares(self.shares[rows], self.human[rows], self.group[rows], self.cluster[rows])
 
     def only(self, jurors: Sequence[int]) -> LabelledShares:
-        """Some of the jurors."""
         return LabelledShares(self.shares[:, jurors], self.human, self.group, self.cluster)
 
 

@@ -215,7 +215,6 @@ def _credits(row: Row, level: int, is_asked: bool) -> bool:
 
 
 def _distinct(quotes: Iterable[Row]) -> list[Row]:
-    """Each quote once, in order."""
     return list({(quote["unit_id"], quote["quote"], quote["start"]): quote for quote in quotes}.values())
 
 

@@ -263,7 +263,6 @@ def _folded(text: str) -> str:
 
 
 def _repeats(values: Iterable[object]) -> bool:
-    """Whether a value occurs twice."""
     return max(Counter(values).values(), default=0) > 1
 
 
@@ -303,7 +302,6 @@ def _of_exclusions(rubric: Rubric) -> Iterator[str]:
     parents = {criterion.id: criterion.parent for criterion in rubric.criteria}
 
     def above(name: str | None) -> Iterator[str]:
-        """A criterion's parents."""
         while (name := parents[str(name)]) is not None:
             yield name
 

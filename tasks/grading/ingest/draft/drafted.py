@@ -338,7 +338,6 @@ def _squeezed(text: str) -> str:
 
 
 def _numbers(cells: Any) -> list[float]:
-    """The cells that are numbers."""
     return [value for cell in cells if (value := decimal_of(cell)) is not None]
 
 
@@ -389,7 +388,6 @@ def disagreeing_sums(sums: pd.Series, totals: pd.Series, scale: float | None) ->
 
 
 def is_on_grid(mark: float, step: float) -> bool:
-    """Whether a mark is a whole number of steps."""
     return abs(mark / step - round(mark / step)) < 1e-6
 
 

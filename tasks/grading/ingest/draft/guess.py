@@ -33,7 +33,6 @@ class Column:
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """The cells that are not empty."""
         return tuple(cell for cell in self.rows if cell.strip())
 
     @property

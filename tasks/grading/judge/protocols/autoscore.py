@@ -36,12 +36,10 @@ class AutoScoreProtocol(itemised.ItemisedProtocol):
                 return []
 
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
-        """The contract of the components, or of one score."""
         is_score = part.name == SCORE.name
         return HOLISTIC.schema(bundle, part) if is_score else contract.components(part.criteria or bundle.criteria)
 
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
-        """The prompt of the first call, or of the second."""
         template, shape = "" if part == SCORE else "autoscore_extract", self.schema(bundle, part)
         return prompt.system(
             bundle, bundle.criteria, question, context, name=template, schema=shape, reference=reference
@@ -75,12 +73,10 @@ class AutoScoreProtocol(itemised.ItemisedProtocol):
         return Checked(components, tuple(violations))
 
     def check(self, request: Request, reply: Reply) -> Checked[Any]:
-        """The components, or the number that the reply states."""
         is_score = request.data.part == SCORE.name
         return HOLISTIC.check(request, reply) if is_score else super().check(request, reply)
 
     def repair(self, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
-        """The components that failed, or the score, once more."""
         is_score = request.data.part == SCORE.name
         return HOLISTIC.repair(request, history) if is_score else super().repair(request, history)
 

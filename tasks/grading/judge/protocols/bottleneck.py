@@ -45,7 +45,6 @@ class BottleneckProtocol(JudgingProtocol):
     keys = frozenset({"levels", "score", "probability"})
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-        """Everything, once."""
         return [] if before else [Part(ALL, bundle.criteria)]
 
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
@@ -105,7 +104,6 @@ class BottleneckProtocol(JudgingProtocol):
         return Outcome(Judged(case, decisions, likely), Grading(case, Scored(estimate.score), signals, confidence))
 
     def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
-        """An opinion as levels and a score, of which it is sure."""
         score = round_half_up(opinion.score, question.bundle.scale)
         return {"levels": {c.id: opinion.levels[c.id] for c in question.criteria}, "score": score, "probability": 1.0}
 

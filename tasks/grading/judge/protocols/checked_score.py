@@ -54,7 +54,6 @@ class CheckedScoreProtocol(RulersProtocol):
         return [last] if len(before) == len(first) and not failed else []
 
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
-        """The contract of a part's decisions and scores."""
         criteria, traits = _divided(bundle, part.criteria)
         whole = contract.checklist(criteria)
         decisions = whole["properties"]["decisions"]["properties"]
@@ -108,7 +107,6 @@ class CheckedScoreProtocol(RulersProtocol):
         return Checked(replace(verdict, violations=violations), violations)
 
     def restated(self, entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
-        """The entry of a criterion or of a trait with what is chosen."""
         of_score = isinstance(entry, dict) and "score" in entry
         return score_restated(entry, item, choose) if of_score else super().restated(entry, item, choose)
 

@@ -23,7 +23,6 @@ class CheckEvalProtocol(RulersProtocol):
     key = "answers"
 
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
-        """The contract of the part's criteria."""
         return contract.answers(part.criteria)
 
     def judge(self, entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:
@@ -46,7 +45,6 @@ class CheckEvalProtocol(RulersProtocol):
         return Checked(Verdict(tuple(decisions), violations=tuple(violations)), tuple(violations))
 
     def restated(self, entry: Any, item: Criterion, choose: Choose) -> Any:
-        """The chosen answer."""
         return _ANSWERS[choose(_ANSWERS.index(entry))] if entry in _ANSWERS else entry
 
     def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:

@@ -57,11 +57,9 @@ class ConceptsProtocol(RulersProtocol):
         return text.rstrip("\n")
 
     def check(self, request: Request, reply: Reply) -> Checked[Any]:
-        """The `Verdict` on a reply and on what was settled before it."""
         return super().check(request, _as_json(request, reply))
 
     def repair(self, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
-        """The concepts that failed, once more."""
         return super().repair(request, [replace(one, reply=_as_json(one.request, one.reply)) for one in history])
 
 

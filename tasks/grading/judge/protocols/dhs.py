@@ -31,19 +31,15 @@ class HolisticProtocol(JudgingProtocol):
     keys = frozenset({itemised.FIELD})
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-        """One score, once."""
         return [] if before else [Part(ALL)]
 
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
-        """The contract of one score."""
         return contract.stated(bundle.scale)
 
     def check(self, request: Request, reply: Reply) -> Checked[Any]:
-        """The number that the reply states."""
         return itemised.check_score(request, reply, request.data.bundle.scale)
 
     def repair(self, request: Request, history: Sequence[Attempt[Any]]) -> Request | None:
-        """The score once more."""
         return itemised.repair_whole(request, history, itemised.FIELD)
 
     def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
@@ -58,7 +54,6 @@ class HolisticProtocol(JudgingProtocol):
         return Outcome(Judged(case), Grading(case, Scored(answer.value), signals, confidence))
 
     def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
-        """An opinion as one score."""
         return {"rationale": opinion.because, "score": round_half_up(opinion.score, question.bundle.scale)}
 
 

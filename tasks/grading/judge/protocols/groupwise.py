@@ -19,7 +19,6 @@ class GroupwiseProtocol(ComparingProtocol):
     field = "scores"
 
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
-        """The contract of one score for each answer."""
         score = contract.stated(bundle.scale)["properties"]["score"]
         return record({"comparison": PROSE, self.field: record({str(n + 1): score for n in range(part.answers)})})
 

@@ -27,11 +27,9 @@ class MtsProtocol(HolisticProtocol):
     """A holistic score of each trait."""
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-        """Each judged trait, all at once."""
         return [] if before else _traits(bundle)
 
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
-        """The contract of one trait's score."""
         return contract.stated(part.traits[0])
 
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
@@ -57,7 +55,6 @@ class MtsProtocol(HolisticProtocol):
         return Outcome(Judged(case), Grading(case, scored, signals, confidence, reason))
 
     def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
-        """An opinion as the score of the trait asked for."""
         (trait,) = question.traits
         return {"rationale": opinion.because, "score": round_half_up(opinion.traits[trait.id], trait)}
 

@@ -26,15 +26,12 @@ class ComparingProtocol(AskingProtocol):
 
     @property
     def keys(self) -> frozenset[str]:  # type: ignore[override]
-        """The verdict alone."""
         return frozenset({self.field})
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-        """One verdict, once."""
         return [] if before else [Part(ALL)]
 
     def request(self, case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-        """The question about these answers in this order."""
         return build(self, case, part._replace(answers=max(1, len(case.answers))), rater, shown)
 
     def check(self, request: Request, reply: Reply) -> Checked[Any]:
@@ -57,7 +54,6 @@ class PairwiseProtocol(ComparingProtocol):
     field = "winner"
 
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
-        """The contract of one verdict."""
         return record({"comparison": PROSE, self.field: {"type": "string", "enum": ["1", "2", TIE]}})
 
     def read(self, stated: Any, question: Question) -> Checked[int | str]:

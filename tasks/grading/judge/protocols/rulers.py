@@ -38,20 +38,16 @@ class RulersProtocol(itemised.ItemisedProtocol):
     key = "decisions"
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-        """The whole checklist, once, or all its parts at once."""
         return [] if before else in_parts(bundle)
 
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
-        """The contract of the part's criteria."""
         return contract.checklist(part.criteria)
 
     def judge(self, entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:
-        """The `Verdict`."""
         verdict = verify({"decisions": entries}, question.bundle, items, subject_of(question))
         return Checked(verdict, verdict.violations)
 
     def restated(self, entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
-        """The entry with the chosen level."""
         stated = entry.get("level") if isinstance(entry, dict) else None
         return {**entry, "level": choose(stated)} if type(stated) is int and 0 <= stated <= item.top else entry
 

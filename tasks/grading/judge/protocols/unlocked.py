@@ -37,11 +37,9 @@ class UnlockedProtocol(itemised.ItemisedProtocol):
     key = field = "traits"
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-        """All judged traits, once."""
         return [] if before else [_all_traits(bundle)]
 
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
-        """The contract of the part's traits."""
         return contract.traits(part.traits)
 
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
@@ -50,7 +48,6 @@ class UnlockedProtocol(itemised.ItemisedProtocol):
         return prompt.system(bundle, (), question, context, part.traits, schema=shape, reference=reference)
 
     def items(self, question: Question) -> tuple[Criterion, ...]:
-        """The traits asked for, each as a criterion."""
         return as_criteria(question.traits)
 
     def judge(self, entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:
@@ -59,7 +56,6 @@ class UnlockedProtocol(itemised.ItemisedProtocol):
         return Checked(verdict, verdict.violations)
 
     def restated(self, entry: Any, item: Criterion, choose: itemised.Choose) -> Any:
-        """The entry with the chosen score."""
         return score_restated(entry, item, choose)
 
     def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:

@@ -55,11 +55,9 @@ class GradeAgentOpsProtocol(JudgingProtocol):
     """Those of a request are the fields that it asks for."""
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-        """The whole artifact, once."""
         return [] if before else [Part(ALL, bundle.criteria, numbered(bundle).traits)]
 
     def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
-        """The whole contract."""
         return contract.schema(bundle, everything(bundle))
 
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
@@ -67,7 +65,6 @@ class GradeAgentOpsProtocol(JudgingProtocol):
         return contract.system(bundle, question, context, reference)
 
     def request(self, case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
-        """The request for the whole artifact."""
         return replace(build(self, case, part, rater, shown), keys=everything(case.bundle).fields)
 
     def check(self, request: Request, reply: Reply) -> Checked[Any]:
