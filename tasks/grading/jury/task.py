@@ -27,6 +27,7 @@ from rubricflow.tasks.core.store.warehouse import Run, pairs
 from rubricflow.tasks.grading.jury.choose import (
     FEWEST,
     LabelledShares,
+    Trial,
     agreement,
     chosen,
     errors,
@@ -40,6 +41,8 @@ from rubricflow.tasks.grading.jury.combine import Rule, disagreement, grading, j
 
 RULES = "rules"
 """The shard that holds the rules; the others are those of the jurors."""
+_PARTS = ("weights", "shift", "factor")
+"""Of a rule, a number for each juror."""
 
 
 class Juror(NamedTuple):
@@ -97,8 +100,7 @@ def combine(
     rule_of: Mapping[str, Rule] = {}
     if rules_of is not None:
         row = next(row for row in _rows(run, JuryRules, rules_of) if row["chosen"])
-        of = [np.array([row[part][name] for name in jurors]) for part in ("weights", "shift", "factor")]
-        rule = Rule(row["rule"], *of)
+        rule = Rule(row["rule"], *(np.array([row[part][name] for name in jurors]) for part in _PARTS))
     elif open_shards or not run.done(stage, RULES):
         verdict = _chosen_rule(run, plan, jurors, locked, responses, people, target)
         rule, rule_of = verdict.rule, verdict.rule_of
@@ -192,24 +194,16 @@ def _chosen_rule(
         of_fold = dict(zip(ids, fold_rules(labels, voices), strict=False))  # none where labels are too few
     rows = []
     for name in dict.fromkeys([*tried, rule.name]):
-        trial = tried.get(name)
-        gap = trial.worth - tried["best"].worth if trial else np.array([np.nan])
-        own = rule if name == rule.name else trial.rule if trial else rule
-        rows.append(
-            {
-                "scope": "pooled",
-                "rule": name,
-                "n": len(labels.human),
-                "agreement": _defined(trial.worth[0]) if trial else None,
-                "ahead": _defined(gap[0]),
-                "ahead_se": _defined(standard_error(gap)) if trial else None,
-                "weights": dict(zip(jurors, own.weights.tolist(), strict=True)),
-                "shift": dict(zip(jurors, own.shift.tolist(), strict=True)),
-                "factor": dict(zip(jurors, own.factor.tolist(), strict=True)),
-                "chosen": name == rule.name,
-                "reason": reason if name == rule.name else "",
-            }
-        )
+        trial = tried.get(name, Trial(rule, np.full(1, np.nan)))
+        own, gap = rule if name == rule.name else trial.rule, trial.worth
+        if tried:
+            gap = gap - tried["best"].worth
+        row: dict[str, Any] = {"scope": "pooled", "rule": name, "n": len(labels.human), "chosen": name == rule.name}
+        row |= {"agreement": _defined(trial.worth[0]), "ahead": _defined(gap[0])}
+        row |= {"ahead_se": _defined(standard_error(gap)), "reason": reason if row["chosen"] else ""}
+        for part in _PARTS:
+            row[part] = dict(zip(jurors, getattr(own, part).tolist(), strict=True))
+        rows.append(row)
     return ChosenRule(rule, of_fold, rows, labels, np.isnan(shares).sum(axis=0).tolist(), voices)
 
 
@@ -226,10 +220,9 @@ def _told(
     np.fill_diagonal(alike, np.nan)
     rows = []
     for place, name in enumerate(jurors):
-        others = alike[place]
+        others, count = alike[place], tokens[place]
         nearest = int(np.nanargmax(others)) if np.isfinite(others).any() else None
-        change = left[place] if left else None
-        count = tokens[place]
+        change = left[place] if left else np.full(1, np.nan)
         rows.append(
             {
                 "juror": name,
@@ -239,8 +232,8 @@ def _told(
                 "weight": None if rule.name in ("median", "majority") else float(rule.weights[place]),
                 "n": len(labels.human),
                 "agreement": _defined(agreement(labels.shares[:, place], labels)[0]) if known else None,
-                "without": _defined(change[0]) if change is not None else None,
-                "without_se": _defined(standard_error(change)) if change is not None else None,
+                "without": _defined(change[0]),
+                "without_se": _defined(standard_error(change)),
                 "alike": None if nearest is None else list(jurors)[nearest],
                 "alike_errors": None if nearest is None else _defined(others[nearest]),
                 "tokens": count,
