@@ -140,7 +140,7 @@ def going_on(
             place = _places(told, of_scope)
             asked = np.array([_limit(of_scope, item)[number] is not None for item in place["item_id"]], dtype=np.bool_)
             # What a rule settled without the judge is settled for every step.
-            is_open = asked & ~place["stopped"] & (told["route_reason", 1] != "precheck")
+            is_open = asked & ~place["stopped"] & (told["route_reason"][1] != "precheck")
             goes = place.index[is_open].difference(was_asked)
             rows = table.filter(pc.is_in(table["response_id"], value_set=pa.array(goes, pa.string())))
             step = pa.array([number + 1] * len(rows), pa.int64())
@@ -271,17 +271,19 @@ def _limit(of_scope: Mapping[str, list[float | None]], item: str) -> list[float 
     return of_scope.get(item) or of_scope.get(ALL) or none
 
 
-def _told(run: Run, steps: Sequence[StepTables], responses: pa.Array | pa.ChunkedArray) -> pd.DataFrame:
-    """By response, columns (name, step from 1 on): item_id, risk, route_reason and score, null where the step did not
-    judge it; without those that no step judged."""
+def _told(run: Run, steps: Sequence[StepTables], responses: pa.Array | pa.ChunkedArray) -> dict[str, pd.DataFrame]:
+    """item_id, risk, route_reason and score → by response, a column for each step from 1 on, null where it did not
+    judge it; without responses that no step judged."""
     ids = responses.combine_chunks() if isinstance(responses, pa.ChunkedArray) else responses
-    columns, mine = ["response_id", "item_id", "risk", "route_reason", "score"], pc.field("response_id").isin(ids)
-    of_steps = [_read(run, step.predictions, columns, mine).to_pandas().set_index("response_id") for step in steps]
-    told = pd.concat(of_steps, axis=1, keys=range(1, len(steps) + 1)).swaplevel(axis=1)
-    return told.reindex(pd.Index(ids.to_pylist(), name="response_id").intersection(told.index, sort=False))
+    names, mine = ["item_id", "risk", "route_reason", "score"], pc.field("response_id").isin(ids)
+    tables = [_read(run, step.predictions, ["response_id", *names], mine).to_pandas() for step in steps]
+    by_step = {number: table.set_index("response_id") for number, table in enumerate(tables, 1)}
+    told = {name: pd.DataFrame({number: of[name] for number, of in by_step.items()}) for name in names}
+    known = pd.Index(ids.to_pylist(), name="response_id").intersection(told["item_id"].index, sort=False)
+    return {name: of_steps.reindex(known) for name, of_steps in told.items()}
 
 
-def _places(told: pd.DataFrame, of_scope: Mapping[str, list[float | None]]) -> pd.DataFrame:
+def _places(told: Mapping[str, pd.DataFrame], of_scope: Mapping[str, list[float | None]]) -> pd.DataFrame:
     """By response: `step`, from 0, whose score it has, and whether it `stopped` there; item_id; `asked`, as a list."""
     items = told["item_id"].bfill(axis=1).iloc[:, 0]
     asked, has = (told[name].notna().to_numpy() for name in ("item_id", "score"))
@@ -294,7 +296,7 @@ def _places(told: pd.DataFrame, of_scope: Mapping[str, list[float | None]]) -> p
     scored = asked & has & (~np.isnan(limits) | (np.arange(count) == 0))
     last = np.where(scored.any(axis=1), count - 1 - scored[:, ::-1].argmax(axis=1), 0)
     step, numbers = np.where(stopped, stops.argmax(axis=1), last), [np.flatnonzero(row) + 1 for row in asked]
-    return pd.DataFrame({"item_id": items, "step": step, "stopped": stopped, "asked": numbers}, index=told.index)
+    return pd.DataFrame({"item_id": items, "step": step, "stopped": stopped, "asked": numbers}, index=items.index)
 
 
 def _of_places(run: Run, refs: Sequence[TableRef], place: pd.DataFrame) -> tuple[pa.Table, pd.DataFrame]:

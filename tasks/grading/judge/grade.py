@@ -67,8 +67,8 @@ def grade_batch(
         found = compared(together, orders, calls) if together else Compared([], [])
         scored = iter(found.gradings)
         gradings = [outcomes[place].grading if place in outcomes else next(scored) for place in range(len(cases))]
-        asked = zip(orders, calls, strict=True)
-        called = [Called(case.answers[0].response_id, part_of(case), call) for case, call in asked]
+        by_order = zip(orders, calls, strict=True)
+        called = [Called(case.answers[0].response_id, part_of(case), call) for case, call in by_order]
         verdicts = found.verdicts if PROTOCOLS[cases[0].bundle.protocol.name].compares == "pairs" else None
         return Graded(rater, [Judged(case) for case in cases], gradings, called, verdicts)
     answers: list[list[Answer]] = [[] for _ in cases]

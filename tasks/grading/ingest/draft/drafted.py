@@ -139,9 +139,9 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
         source["repeats"][names["namesake"]] = [*student] if wide else [*student, item]
         student.append(names["namesake"])
     author = joined("labels", "student_id", student)
-    mapping = {"author_id": author, "author_name": joined("names", "student_name", flat.names)}
+    author_name = joined("names", "student_name", flat.names)
     response = _response_id(flat, author, item, made(), names, source)
-    mapping = {"response_id": response, "item_id": item} | mapping
+    mapping = {"response_id": response, "item_id": item, "author_id": author, "author_name": author_name}
     source["responses"] = {key: column for key, column in mapping.items() if column} | source["responses"]
     rows = made()
     scores = []
