@@ -196,7 +196,7 @@ def test_a_tampered_bundle_is_refused_before_anything_is_asked(tmp_path, scripte
 def test_cases_are_cut_in_the_order_of_their_ids(tmp_path):
     run, items, responses, bundles = prepared(tmp_path, bundle_of())
     item, locked = run.read(items).to_pylist()[0], run.read(bundles).to_pylist()[0]
-    assert [case.response_id for case in cases_of(run, responses, item, locked, 1, 5)] == ["i1-1", "i1-2"]
+    assert [case.response_id for case in cases_of(run, responses, item, locked)] == ["i1-0", "i1-1", "i1-2"]
 
 
 @pytest.mark.parametrize(
