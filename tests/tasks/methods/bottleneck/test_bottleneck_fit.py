@@ -68,7 +68,8 @@ def test_the_learning_rate_rises_then_falls_to_nothing() -> None:
 
     # A constant gradient moves a parameter by the learning rate under Adam.
     plan = Training(epochs=5, warmup=0.2, patience=9)
-    minimise(groups, lambda: [0, 1, 2, 3], loss, lambda: (float(len(seen)), 0.0), plan)
+    course = minimise(groups, lambda: [0, 1, 2, 3], loss, lambda: (float(len(seen)), 0.0), plan)
+    assert [entry["down"] for entry in course.history] == pytest.approx(np.reshape(seen, (5, 4)).mean(axis=1))
     steps = -np.diff([*seen, parameter.item()])
     np.testing.assert_allclose(steps, np.concatenate([np.arange(1, 5) / 4, np.arange(16, 0, -1) / 16]), atol=1e-4)
 

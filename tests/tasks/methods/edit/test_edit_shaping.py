@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.methods.edit.rl import outcomes, shape
@@ -48,6 +48,7 @@ def test_the_outcome_falls_with_the_distance_from_the_gold_mark(
 
 
 @given(st.lists(marked(), min_size=1, max_size=20))
+@settings(max_examples=15)
 def test_many_outcomes_are_the_outcome_of_each(rows: list[tuple[int | None, int, int]]) -> None:
     together = outcomes(*zip(*rows, strict=True))
     alone = [outcomes([mark], [gold], [top])[0] for mark, gold, top in rows]
@@ -57,6 +58,7 @@ def test_many_outcomes_are_the_outcome_of_each(rows: list[tuple[int | None, int,
 
 
 @given(believed(), st.floats(0, 3))
+@settings(max_examples=15)
 def test_shaping_is_the_mean_excess_and_keeps_its_bounds(case: tuple[list[float], int, int], tolerance: float) -> None:
     expected, gold, top = case
     found = shape(np.array(expected), gold, top, tolerance)
@@ -65,6 +67,7 @@ def test_shaping_is_the_mean_excess_and_keeps_its_bounds(case: tuple[list[float]
 
 
 @given(st.integers(0, 9), st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=9), st.floats(0, 9))
+@settings(max_examples=15)
 def test_shaping_is_exactly_zero_inside_the_tolerance(gold: int, drifts: list[float], before: float) -> None:
     # What is believed before any step is the model's prior and does not count.
     expected = np.array([before, *(gold + drift for drift in drifts)])

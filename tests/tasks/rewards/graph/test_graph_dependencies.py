@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 from graph_scene import annotating, by_sign, edge, said
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
@@ -53,6 +53,7 @@ def test_all_rubrics_share_their_instructions_and_each_profile_has_its_own(rubri
 
 
 @given(forwards=PAIRS, backwards=PAIRS)
+@settings(max_examples=15)
 def test_an_edge_stays_where_both_orders_name_it(forwards: set[Any], backwards: set[Any]) -> None:
     one = GraphSubject("r", "Why?", None, tuple(Criterion(id=name, trait="t", text="x") for name in CORE))
     script = annotating({}, *(dict.fromkeys(pairs, "weak_prerequisite") for pairs in (forwards, backwards)))
