@@ -60,7 +60,9 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
             raise BackendError(
                 f"the {placement.engine} cluster{named(placement)} has no workers: start some ({how(placement)})"
             )
-        return work(Crew(placement, min(slots, placement.workers or slots), slots_now))
+        workers = placement.workers or slots
+        # Ray's autoscaler brings nodes for what waits; with Dask it would only wait.
+        return work(Crew(placement, workers if placement.engine == "ray" else min(slots, workers), slots_now))
 
     stays = _Here(shared_out)
 
