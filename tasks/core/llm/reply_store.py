@@ -238,7 +238,7 @@ class Replies(ABC):
     def latency(self, model: str) -> float | None:
         """Seconds that a call to a model took in the mean of some of its replies; None where none of them says."""
         some = (
-            f"SELECT reply FROM (SELECT model, reply FROM replies LIMIT {10 * CHUNK}) AS some WHERE model = ? LIMIT 200"
+            f"SELECT reply FROM (SELECT model, reply FROM replies LIMIT {10 * CHUNK}) AS kept WHERE model = ? LIMIT 200"
         )
         seconds = [Reply.from_json(line).latency_s for (line,) in self._rows(self._sql(some), [model])]
         known = [second for second in seconds if second is not None]

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.llm import reply_store
+from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.reply_store import is_database, open_replies, shown_place
 from rubricflow.tasks.core.llm.request import Reply
 
@@ -62,6 +63,20 @@ def test_the_first_reply_stays_and_errors_are_not_kept(url: str) -> None:
         assert mine.put_many(put) == {"a": reply("theirs")}
         assert (len(mine), mine.get_many(["c"])) == (2, {})
         assert mine.look() == (2, 0, ())
+
+
+def test_how_long_calls_of_a_model_took_is_known_and_lanes_are_told_of(url: str) -> None:
+    with open_replies(url) as store:
+        store.put_many([("a", "m", Reply(text="a", latency_s=1.0)), ("b", "m", Reply(text="b", latency_s=2.0))])
+        assert (store.latency("m"), store.latency("other")) == (1.5, None)
+    ledger = CallLedger(url)
+    ledger.make()
+    ledger.open_lanes("command", 2)
+    assert ledger.tell("command", 1, "w", "p", {"calls m": 3}) == [0, 1]
+    assert [(lane.worker, lane.told) for lane in ledger.lanes("command")] == [("", {}), ("w", {"calls m": 3})]
+    ledger.close_lanes("command", 0, 1)
+    assert ledger.tell("command", 1, "w", "p", {}) == [1]
+    ledger.close()
 
 
 def test_writers_of_the_same_keys_in_any_order_agree(url: str) -> None:
