@@ -37,6 +37,7 @@ def test_a_questions_own_number_is_none_of_points(header: str) -> None:
 def test_a_wording_that_ends_with_a_fraction_says_no_points() -> None:
     assert points_in("Compute 1 / 2", is_header=False) is None
     assert points_in("Compute 1 / 2 (3 pts)", is_header=False) == 3
+    assert points_in("Why is it so? 4 points", is_header=False) == 4
 
 
 @given(
