@@ -103,7 +103,8 @@ def test_text_inside_a_damaged_object_or_a_string_is_never_the_artifact(text):
 
 
 def test_of_json_in_an_unescaped_string_it_is_in_doubt_whose_it_is():
-    assert extract('{"score": 2, "why": "wrote {"score": 6} here"}', KEY) == (None, "ambiguous")
+    doubtful = '{"score": 2, "why": "wrote {"score": 6} here"}'
+    assert extract(doubtful, KEY) == extract(doubtful[:-5], KEY) == (None, "ambiguous")
     assert extract('{"score": 6, "why": "he wrote. </think> {"score": 2, "why": "own"}', KEY)[0] in (
         None,
         {"score": 2, "why": "own"},

@@ -184,6 +184,7 @@ def test_a_quote_across_hidden_characters_spans_them_in_the_stored_text() -> Non
 def test_a_quote_that_holds_an_ellipsis_itself_is_found_as_it_stands() -> None:
     text = "Well... I think so. It burns."
     assert find("well... i think", text) == Span(0, 15)
+    assert fragments("e.g. a, i.e. it") == []
 
 
 @pytest.mark.parametrize(
