@@ -93,10 +93,8 @@ class Folded:
         text = self.source
         if len(self.text) != len(text):
             return False
-        if text.isascii():
-            return not _UNSEEN_ASCII.search(text)
-        # Nothing folds to less than one character, so where the length stays nothing folds to more either.
-        return (
+        # Nothing of ASCII folds to more than one character, so where the length stays nothing folds to less either.
+        return text.isascii() or (
             unicodedata.is_normalized("NFKC", text)
             and len(text.casefold()) == len(text)
             and not any(_joins(c) for c in _LATER.findall(text))
