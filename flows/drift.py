@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder, extends
+from rubricflow.flows.log_study import labels_of
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.printed import show, show_sentences
 from rubricflow.tasks.core.display.table import Cell, Table, count
 from rubricflow.tasks.core.monitor.runs import flow, introduce
 from rubricflow.tasks.core.store.warehouse import Warehouse
-from rubricflow.tasks.grading.logs.labels import read_labels
 from rubricflow.tasks.grading.logs.read import read_log
 from rubricflow.tasks.grading.logs.record import Log
 from rubricflow.tasks.grading.trends.means import together
@@ -52,10 +51,8 @@ def drift(
     introduce(watch or new.stem, flow="drift")
     verdicts = together({name: log.verdicts for name, log in (before | after).items()})
     first = next(iter(before.values()))
-    people = [log.labels for log in (before | after).values() if len(log.labels)]
-    people += [read_labels(labels, first._replace(verdicts=verdicts))] if labels else []
-    given = pd.concat(people, ignore_index=True) if people else None
-    seen = {name: observed(rows, given) for name, rows in verdicts.groupby("log", sort=False)}
+    people = labels_of((before | after).values(), labels, first._replace(verdicts=verdicts))
+    seen = {name: observed(rows, people) for name, rows in verdicts.groupby("log", sort=False)}
     parts = {name: seen[name] for name in before}, {name: seen[name] for name in after}
     if watch is None:
         found = drifted(list(parts[0].values()), list(parts[1].values()))

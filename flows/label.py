@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from rubricflow.flows.calibrate import labelled_log, study_place, write_study
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Browser, Port, WarehouseFolder
 from rubricflow.flows.grade import grade
+from rubricflow.flows.log_study import labelled_log, study_place, write_study
 from rubricflow.flows.next_labels import propose_labels
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study

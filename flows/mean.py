@@ -11,6 +11,7 @@ import typer
 
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder
 from rubricflow.flows.finished_runs import find_run, read_finished
+from rubricflow.flows.log_study import labels_of
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.data import Split
 from rubricflow.tasks.core.display import say
@@ -18,7 +19,6 @@ from rubricflow.tasks.core.display.printed import show, show_sentences
 from rubricflow.tasks.core.display.table import Cell, Table, count
 from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.grading.logs.labels import read_labels
 from rubricflow.tasks.grading.logs.read import read_log
 from rubricflow.tasks.grading.logs.record import LABELS, VERDICTS, JudgeFacts, Log
 from rubricflow.tasks.grading.trends.means import together
@@ -50,8 +50,7 @@ def mean(
     verdicts = together({name: log.verdicts for name, log in found.items()})
     first = next(iter(found.values()))
     whole = first._replace(verdicts=verdicts, scales={k: v for log in found.values() for k, v in log.scales.items()})
-    given = [log.labels for log in found.values()] + ([read_labels(labels, whole)] if labels else [])
-    people = pd.concat([frame for frame in given if len(frame)] or [first.labels], ignore_index=True)
+    people = labels_of(found.values(), labels, whole)
     if people.empty:
         raise InputError("no answer has a label of a person", field="--labels", hint="give a table of id, score")
     run, rows = keep_means(Warehouse.open(warehouse), verdicts, people)

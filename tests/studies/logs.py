@@ -20,7 +20,7 @@ from recorded_sets import PROSE, need  # isort: split
 
 import pandas as pd
 
-from rubricflow.flows.calibrate import write_study
+from rubricflow.flows.log_study import write_study
 from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.llm.foreign import read_score
 from rubricflow.tasks.core.stats.agreement import qwk
