@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.llm.ask import Wave
+from rubricflow.tasks.core.llm.backend import Backend, Steady
 from rubricflow.tasks.core.llm.calls import PENDING, InFlight
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import asks_nobody
 from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.protocol import protocol_of
@@ -105,6 +108,42 @@ class JudgedBatch(NamedTuple):
     cost: Cost
     repeats: Graded | None
     """The second judging of the rollouts that were judged twice."""
+
+
+def patient(who: Rater, until: float, through: Callable[[Backend], Backend] = Steady) -> Rater:
+    """The rater that waits for no reply after a time of `time.monotonic`. through: makes of a backend the one that is
+    asked."""
+    mender = through(who.mender) if who.mender else None
+    return replace(who, backend=through(who.backend), mender=mender, until=until)
+
+
+def cost_of(rewards: list[float | None], waves: Sequence[Wave], seconds: float) -> Cost:
+    """What a batch took that was asked in these waves."""
+    return Cost(
+        rollouts=len(rewards),
+        unscored=rewards.count(None),
+        calls=sum(wave.asked for wave in waves),
+        prompt_tokens=sum(wave.prompt_tokens for wave in waves),
+        completion_tokens=sum(wave.completion_tokens for wave in waves),
+        seconds=seconds,
+    )
+
+
+def case_of_rollout(name: str, rollout: PosedRollout) -> Case:
+    """A rollout as it is judged, under a name of its own."""
+    item = rollout.item
+    text = rollout.text.encode("utf-8", "replace").decode()  # half a surrogate pair fits into no table
+    return Case(
+        response_id=name,
+        item_id=item.row["item_id"],
+        text=text,
+        units=tuple(units(text)),
+        question=item.row["question"],
+        context=item.row.get("context"),
+        bundle=item.bundle,
+        bundle_id=item.bundle_id,
+        reference_answer=item.row.get("reference_answer"),
+    )
 
 
 # Calls that a batch does not wait for.

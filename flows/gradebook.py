@@ -117,7 +117,7 @@ def graded_run(study_file: str, warehouse: str, limit: int | None) -> Run:
     return job.run
 
 
-def gradebook_of(run: Run, language: str | None = None) -> Gradebook:
+def gradebook_of(run: Run, language: str | None) -> Gradebook:
     """The gradebook of a run, see `read_gradebook`. InputError where it has no answer."""
     book = read_gradebook(run, points, language)
     if not book.answers:

@@ -20,9 +20,9 @@ from typing import Any, Literal, NamedTuple
 
 from scipy.stats import rankdata
 
-from rubricflow.flows.batch import Cost, PosedRollout, Trouble, troubles
+from rubricflow.flows.batch import Cost, PosedRollout, Trouble, case_of_rollout, cost_of, patient, troubles
 from rubricflow.flows.prepared_items import PreparedItem, rubrics_of_study
-from rubricflow.flows.rollouts import Rollout, case_of_rollout, cost_of, patient
+from rubricflow.flows.rollouts import Rollout
 from rubricflow.flows.trainers import RubricReward, for_training, study_rater
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError

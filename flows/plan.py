@@ -86,7 +86,7 @@ def plan(
     return planned(study, path.parent, warehouse, limit)
 
 
-def asking_model(judge: Judge, model: str, url: str | None, options: Mapping[str, JsonValue] | None = None) -> Judge:
+def asking_model(judge: Judge, model: str, url: str | None, options: Mapping[str, JsonValue] | None) -> Judge:
     """The same judge with a language model as its backend; InputError where its protocol takes none."""
     if judge.jury or judge.escalate:
         rule = f"a model takes the place of one judge, and the study has a {'jury' if judge.jury else 'cascade'}"

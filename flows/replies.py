@@ -43,7 +43,7 @@ def replies(
     print(f"{to}: {header.replies:,} {header.in_words}, {header.errors:,} errors, {size}")
 
 
-def record_replies(run: Run, to: Path, name: str | None = None, folder: Path | None = None) -> Header:
+def record_replies(run: Run, to: Path, name: str | None, folder: Path | None) -> Header:
     """Write the replies of a run to a file; returns its header.
 
     name: of the model, in place of the engine's; folder: of its weights, whose digest is recorded. StoreError for a run

@@ -81,7 +81,7 @@ def review(
     serve(create_app(board, votes, access, follow, look), host, port, browser and not reviewer)
 
 
-def reviewed_run(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> tuple[Study, Run]:
+def reviewed_run(study_file: str | Path, warehouse: str | Path, limit: int | None) -> tuple[Study, Run]:
     """A study and its run that people look at: annotated or, where it is graded only, with scores settled by what
     people have said until now. InputError where that was not done yet."""
     study = load_study(Path(study_file))

@@ -29,8 +29,11 @@ from rubricflow.flows.batch import (
     PosedRollout,
     UnfinishedRollout,
     Watch,
+    case_of_rollout,
     chosen_share,
+    cost_of,
     finished,
+    patient,
     second_judging,
     troubles,
     unfinished,
@@ -51,7 +54,6 @@ from rubricflow.tasks.core.llm.backend import Backend, Steady, kept_open
 from rubricflow.tasks.core.llm.calls import InFlight
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.store.warehouse import Rows, Run
-from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rater import repeated
 from rubricflow.tasks.grading.judge.rows import Case, Graded, Rater, judgments
@@ -434,39 +436,3 @@ class RolloutReward:
 _PAID = ("reward", "low", "high")
 """What a rollout that the judge did not get to has none of, whatever the bundle says of criteria that it answered in
 vain: it is neither met nor missed."""
-
-
-def patient(who: Rater, until: float, through: Callable[[Backend], Backend] = Steady) -> Rater:
-    """The rater that waits for no reply after a time of `time.monotonic`. through: makes of a backend the one that is
-    asked."""
-    mender = through(who.mender) if who.mender else None
-    return replace(who, backend=through(who.backend), mender=mender, until=until)
-
-
-def cost_of(rewards: list[float | None], waves: Sequence[Wave], seconds: float) -> Cost:
-    """What a batch took that was asked in these waves."""
-    return Cost(
-        rollouts=len(rewards),
-        unscored=rewards.count(None),
-        calls=sum(wave.asked for wave in waves),
-        prompt_tokens=sum(wave.prompt_tokens for wave in waves),
-        completion_tokens=sum(wave.completion_tokens for wave in waves),
-        seconds=seconds,
-    )
-
-
-def case_of_rollout(name: str, rollout: PosedRollout) -> Case:
-    """A rollout as it is judged, under a name of its own."""
-    item = rollout.item
-    text = rollout.text.encode("utf-8", "replace").decode()  # half a surrogate pair fits into no table
-    return Case(
-        response_id=name,
-        item_id=item.row["item_id"],
-        text=text,
-        units=tuple(units(text)),
-        question=item.row["question"],
-        context=item.row.get("context"),
-        bundle=item.bundle,
-        bundle_id=item.bundle_id,
-        reference_answer=item.row.get("reference_answer"),
-    )

@@ -49,7 +49,7 @@ def verify(
     print(f"all of it is as it was written: {opened.place}")
 
 
-def look_at(warehouse: Warehouse, run_id: str | None = None) -> Iterator[Look]:
+def look_at(warehouse: Warehouse, run_id: str | None) -> Iterator[Look]:
     """Looks at a run, or at all of a warehouse, and at its replies and votes. UserError where there is no such run."""
     there = warehouse.begun()
     if run_id is not None and run_id not in there:

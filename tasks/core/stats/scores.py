@@ -56,6 +56,16 @@ class ScoreFrame(NamedTuple):
     likely: pa.ChunkedArray
 
 
+def steps_off(
+    rows: pd.DataFrame, scales: Mapping[str, tuple[float, float, float]], score: str = "calibrated", of: str = "target"
+) -> pd.Series:
+    """How far each row's score lies above another one of its own, in steps of its item's scale. scales: item → (lowest,
+    highest, step)."""
+    return (rows[score] - rows[of]) / rows["item_id"].map({item: scale[2] for item, scale in scales.items()}).astype(
+        float
+    )
+
+
 def score_frame(parts: Iterable[ScoreTables], target: str, splits: tuple[str, ...] = MEASURED) -> ScoreFrame:
     """The scores of the responses of these splits.
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import Ridge
-from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.stats.agreement import to_levels
@@ -73,7 +73,7 @@ def fit(matrix: ArrayLike, target: ArrayLike, low: float, high: float, alpha: fl
     x, y = np.asarray(matrix, dtype=np.float64), np.asarray(target, dtype=np.float64)
     order = np.lexsort(np.column_stack([x, y]).T)
     x, y = x[order], y[order]
-    terms = PolynomialFeatures(degree=2, include_bias=False).fit_transform(x)
+    terms = second_order(x)
     scaler = StandardScaler().fit(terms)
     ridge = Ridge(alpha=alpha).fit(scaler.transform(terms), y)
     line = Alignment(

@@ -65,7 +65,7 @@ def write_compared(
     differences: Sequence[AgreementGap],
     changed: pd.DataFrame,
     unscored: tuple[int, int],
-    worth: Section | None = None,
+    worth: Section | None,
 ) -> tuple[str, Path]:
     """Write `compared-with-<a>.html` into the folder of run b; returns its sentence and where it is.
 

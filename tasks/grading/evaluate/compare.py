@@ -11,6 +11,7 @@ import pandas as pd
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.stats.bootstrap import Difference, cluster_codes, difference, gap, paired_bootstrap
 from rubricflow.tasks.core.stats.metrics import METRICS
+from rubricflow.tasks.core.stats.scores import steps_off
 from rubricflow.tasks.grading.evaluate.agree import RaterPair, agree, item_draws, item_qwk, over_items
 from rubricflow.tasks.grading.evaluate.slices import TARGET, Record, ScaleBounds, Setting
 
@@ -121,8 +122,7 @@ def agreements(
 def most_changed(both: pd.DataFrame, scales: Mapping[str, ScaleBounds], most: int = 10) -> pd.DataFrame:
     """The rows of `side_by_side` whose score differs most between the runs, in steps of their scale, the most first;
     of equals the one that is first by id. Equal scores are none."""
-    step = both["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)
-    ranked = both.assign(steps=((both["b"] - both["a"]).abs() / step).round(6)).sort_values(
+    ranked = both.assign(steps=steps_off(both, scales, "b", "a").abs().round(6)).sort_values(
         ["steps", "response_id"], ascending=[False, True]
     )
     return ranked[ranked["steps"] > 0].head(most)

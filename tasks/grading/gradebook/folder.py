@@ -139,7 +139,7 @@ def student_page(book: Gradebook, student: StudentGrades) -> str:
     return rendered(page, STYLE)
 
 
-def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool = False) -> dict[str, object]:
+def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool) -> dict[str, object]:
     """What a student is told of an answer, as the template takes it. While it has no score nothing is said of its
     criteria: who reads them could tell the score that nobody has checked. repeated: whether it is not the only answer
     to its question."""

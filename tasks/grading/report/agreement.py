@@ -124,7 +124,7 @@ def made_of(calibrations: Rows) -> str:
     return " + ".join(part for part in ("judge", "words", "question") if part in parts)
 
 
-def top_table(ranking: Ranking, is_log: bool = False) -> list[Part]:
+def top_table(ranking: Ranking, is_log: bool) -> list[Part]:
     """The first rows of the ranking on one axis, for the head of the page; nothing without human scores. is_log: words
     alone are left out where they are not known, as a log may hold no answers."""
     if not ranking.raters:

@@ -23,6 +23,7 @@ from rubricflow.tasks.core.display.reasons import Rules, marked_by, why_waits
 from rubricflow.tasks.core.display.section import Fold, Part, Section, Text
 from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.display.verdict import ScaleBounds
+from rubricflow.tasks.core.stats.scores import steps_off
 from rubricflow.tasks.core.text.highlight import Highlight, excerpt
 from rubricflow.tasks.core.text.traces import heading_at, headings
 from rubricflow.tasks.grading.report.charts import TEMPLATE
@@ -172,8 +173,7 @@ def worst(scores: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[str]:
     Released ones come first among equals: nobody else would look at them. scales: item → (min, max, step).
     """
     both = scores[scores["target"].notna() & scores["calibrated"].notna()]
-    step = both["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)
-    gap = ((both["calibrated"] - both["target"]).abs() / step).round(6)
+    gap = steps_off(both, scales).abs().round(6)
     ranked = both.assign(gap=gap, withheld=both["route"] != "release")[gap >= 0.5]
     ranked = ranked.sort_values(["gap", "withheld", "response_id"], ascending=[False, True, True])
     of_item = ranked.groupby("item_id").cumcount()

@@ -10,7 +10,6 @@ import pandas as pd
 from markupsafe import Markup
 
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.axis import Axis
 from rubricflow.tasks.core.display.page import body
 from rubricflow.tasks.core.display.section import (
     MOST,
@@ -26,6 +25,7 @@ from rubricflow.tasks.core.display.section import (
 )
 from rubricflow.tasks.core.display.verdict import ScaleBounds
 from rubricflow.tasks.core.stats.agreement import to_levels
+from rubricflow.tasks.core.stats.scores import steps_off
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.report.charts import TEMPLATE, Dot, ForestRow, forest, forest_axis
 from rubricflow.tasks.grading.report.figures import NOTHING_SCORED, Figures
@@ -33,6 +33,7 @@ from rubricflow.tasks.grading.report.figures import NOTHING_SCORED, Figures
 MOST_SCALES, MOST_LEVELS = 3, 12
 SHOWN, DECIDED, BAND = 30, 100, 0.10
 """Responses that a group needs to be shown, and to be decided on; |DSM| that is flagged."""
+HEADS = ("DSM", "", "gap at equal human score, points", "gap a fair machine would show")
 EXPLAINED = {"osa": "squared differences (OSA)", "osd": "differences (OSD)", "csd": "differences at equal scores (CSD)"}
 
 
@@ -45,8 +46,7 @@ def errors_section(
     parts = [*confusions(both, scales), *cases, *group_parts(figures, both)]
     if both.empty:
         return Section("errors", question, "Where machine and people part is not known", unknown=NOTHING_SCORED)
-    step = both["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)
-    off = (both["calibrated"] - both["target"]) / step
+    off = steps_off(both, scales)
     title = f"{say.share(float((off.abs() <= 1 + 1e-9).mean()))} of scores are within one level of people's"
     missed = off[off.abs() > 0.5]
     too_high = float((missed > 0).mean()) if len(missed) >= 5 else 0.5
@@ -105,7 +105,7 @@ def group_parts(figures: Figures, both: pd.DataFrame) -> list[Part]:
     on = forest_axis([row for some in rows.values() for row in some], BAND)
     parts: list[Part] = [Text(_groups_title([*every.values()]), "h3"), Text(lead)]
     for name, some in rows.items():
-        parts += _variable(name, some, on)
+        parts.append(forest(say.name(name), HEADS, some, on, BAND))
         parts += left_out(every[name], "groups", "metrics")
     explained = [
         (f"{say.name(name)}: {words}", Figure(figures.machine(metric, "calibrated", name)))
@@ -149,11 +149,6 @@ def _row(group: Group) -> ForestRow:
     return ForestRow(
         group.name, group.dsm.n, (Dot(group.dsm, "m"),), (figure, Named(group.said), *group.cells), is_flagged
     )
-
-
-def _variable(name: str, rows: Sequence[ForestRow], on: Axis) -> list[Part]:
-    heads = ("DSM", "", "gap at equal human score, points", "gap a fair machine would show")
-    return [forest(say.name(name), heads, rows, on, BAND)]
 
 
 def _groups_title(variables: Sequence[Sequence[Group]]) -> str:

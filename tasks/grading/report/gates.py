@@ -29,6 +29,7 @@ from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.display.verdict import SECOND_MARKER, ScaleBounds
 from rubricflow.tasks.core.stats.metrics import Unit
 from rubricflow.tasks.core.stats.promise import PromiseNeeds, fewest_without_error
+from rubricflow.tasks.core.stats.scores import steps_off
 from rubricflow.tasks.core.stats.verdict import Estimate, margin
 from rubricflow.tasks.grading.report.charts import outcome_shape
 from rubricflow.tasks.grading.report.figures import Figures
@@ -259,7 +260,6 @@ def wrong_by_coverage(
     judged = scores[scores["target"].notna()].dropna(subset=["calibrated", "risk"]).sort_values("risk")
     if judged.empty:
         return []
-    step = judged["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)
-    off = ((judged["calibrated"] - judged["target"]).abs() / step > tolerance + 1e-9).to_numpy()
+    off = (steps_off(judged, scales).abs() > tolerance + 1e-9).to_numpy()
     counts = [max(1, round(share * len(off))) for share in COVERED]
     return [(share, float(np.mean(off[:count]))) for share, count in zip(COVERED, counts, strict=True)]

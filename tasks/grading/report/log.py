@@ -28,6 +28,7 @@ from rubricflow.tasks.core.display.section import (
 from rubricflow.tasks.core.display.table import Row
 from rubricflow.tasks.core.display.verdict import ReleaseVerdict, ScaleBounds
 from rubricflow.tasks.core.stats.promise import exact_interval, labels_for_promise
+from rubricflow.tasks.core.stats.scores import steps_off
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.report.figures import Figures
 
@@ -75,8 +76,7 @@ def known(
     with_people = (
         f"people with each other {_shown(people)} on {say.count(people.n)}, " if people.value is not None else ""
     )
-    step = labelled["item_id"].map({item: bounds[2] for item, bounds in scales.items()}).astype(float)
-    off = (labelled["calibrated"] - labelled["target"]).abs() / step > release["tolerance"] + 1e-9
+    off = steps_off(labelled, scales).abs() > release["tolerance"] + 1e-9
     wrong_share = float(off.mean())
     share = Estimate(wrong_share, *exact_interval(int(off.sum()), len(off)), n=len(off))
     ends = f" (95% interval {say.interval(agreement, 'number')})" if agreement.low is not None else ""

@@ -115,13 +115,11 @@ class Drift(NamedTuple):
         return tuple(row for row in self.rows if row.is_found)
 
 
-def drifted(
-    old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame], false_alarms: float = FALSE_ALARMS, grows: bool = False
-) -> Drift:
+def drifted(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame], grows: bool = False) -> Drift:
     """Whether new logs are like old ones, each as `observed`, in the order of time.
 
     Over all channels, slices and looks, however often it is called as logs are added to `new`, the chance that anything
-    is found while nothing moved is at most `false_alarms`. grows: logs may be added to a single new one. Channels and
+    is found while nothing moved is at most `FALSE_ALARMS`. grows: logs may be added to a single new one. Channels and
     slices of the old logs are tested that have FEWEST values there.
     """
     old, new = _explained(old, old), _explained(new, old)
@@ -142,7 +140,7 @@ def drifted(
         if is_paired:
             paired.add(key[0])
         values = [_values(part.get(key), is_class, is_paired) for part in logs]
-        bar = log(len(shared) * shared[key[1] == "all"] / false_alarms)
+        bar = log(len(shared) * shared[key[1] == "all"] / FALSE_ALARMS)
         found = evidence(values[: len(old)], values[len(old) :], bar, crc32("/".join(key).encode()), is_single)
         rows.append(Moved(*key, found, bar, change(values[: len(old)], values[len(old) :])))
     rows.sort(key=lambda row: (not row.is_found, row.bar - row.evidence.log_peak))

@@ -71,7 +71,9 @@ def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: b
     if keep and target is not None:
         keep_marks(run, study, people, words)
     in_data = scores_in_data(people, words, acts_of(root, study, marks=True) if target is not None else (), target)
-    acts = acts_of(root, study)
+    acts, is_there = acts_of(root, study), run.done(STAGE, "all")
+    if not (acts or in_data or is_there):
+        return 0
     responses = run.ref(Responses, "ingest")
     locked, rubric_of = rubrics(run, run.ref(Items, "ingest"), responses, run.ref(Bundles, "lock"))
     voted_on = ds.field("response_id").isin(_ids(act.response_id for act in acts))
@@ -102,7 +104,6 @@ def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: b
         data, note = in_data.get(name, ScoreInData()), notes.get(name)
         row = settled_score(machine, data, of_score[name], results.get((name, None)), note)
         rows.append(row | {"levels": levels[name]})
-    is_there = run.done(STAGE, "all")
     if rows or is_there:
         table = conform(SettledScores, rows)
         # An equal table is not written again: a run that cannot be written to can then still be read.
