@@ -6,6 +6,7 @@ Flow tests hold their tables against the contracts by these; test_check_plain.py
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,10 @@ import pytest
 from rubricflow.tasks.core.check import docs, suite
 from rubricflow.tasks.core.check.finding import REFUSED
 from rubricflow.tasks.core.contracts.schema import Expectation, Row
+from rubricflow.tasks.grading.calibrate import choose
+from rubricflow.tasks.grading.evaluate import task as evaluate
+
+_GREAT_EXPECTATIONS, _FIGURES = (suite._validator, docs._render), evaluate.figures
 
 
 def use_plain_checks(patch: pytest.MonkeyPatch) -> None:
@@ -24,11 +29,37 @@ def use_plain_checks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(docs, "_render", _empty_page)
 
 
+@contextmanager
+def great_expectations() -> Iterator[None]:
+    """While it lasts checkpoints are the real ones again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(suite, "_validator", _GREAT_EXPECTATIONS[0])
+        patch.setattr(docs, "_render", _GREAT_EXPECTATIONS[1])
+        yield
+
+
 def measure_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Until it is undone runs of this process end without figures of agreement, as those without human scores do: a
-    third of a run that tests of what is asked, kept and asked again need not take."""
-    patch.setattr("rubricflow.tasks.grading.evaluate.task.figures", lambda *given: ([], []))
-    patch.setattr("rubricflow.tasks.grading.evaluate.task.rater_effects", lambda *given: [])
+    """Until it is undone runs of this process end without figures of agreement, as those without human scores do, and
+    try one mapping beside the raw score: half of a run that tests of what is asked, kept and asked again need not
+    take."""
+    patch.setattr(evaluate, "figures", lambda *given: ([], []))
+    patch.setattr(evaluate, "rater_effects", lambda *given: [])
+    patch.setattr("rubricflow.tasks.grading.calibrate.fit.decide", _of_two_mappings)
+
+
+@contextmanager
+def figures() -> Iterator[None]:
+    """While it lasts runs have figures of agreement again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluate, "figures", _FIGURES)
+        yield
+
+
+def _of_two_mappings(labels: Any, plan: Any, chosen: Any = None) -> choose.MethodChoice:
+    named = plan.method if plan.method in choose.STANDARD else "linear"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choose, "STANDARD", tuple({named: 1, "identity": 1}))
+        return choose.decide(labels, plan, chosen)
 
 
 def _empty_page(results: object, site: Path) -> None:

@@ -17,6 +17,8 @@ from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
+FIGURES = True
+"""See conftest.py."""
 IDEAS = ("warm air rises", "it cools above", "vapour turns into drops", "heavy drops fall")
 
 

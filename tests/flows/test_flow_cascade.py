@@ -161,20 +161,24 @@ def test_the_plan_says_the_most_that_each_step_may_be_asked(steps):
     assert labels == ["a, step 1", "a, step 2", "all"]
 
 
-def test_a_plan_proposes_the_cascade_that_the_marked_answers_of_finished_runs_allow(tmp_path, monkeypatch):
-    study = make_study(tmp_path)
+def test_a_plan_proposes_the_cascade_that_the_marked_answers_of_finished_runs_allow(steps, tmp_path, monkeypatch):
+    _, cascade = steps
+    study, house = make_study(tmp_path), cascade.warehouse.root
     text = study.read_text()
     alone = text[: text.index("  escalate:")] + text[text.index("calibration: {minimum") :]
     for name in ("cheap", "dear"):
         study.write_text(alone.replace("cheap.csv", f"{name}.csv").replace("name: steps", f"name: {name}"))
-        graded(study, tmp_path / "warehouse")
+        graded(study, house)
 
     def costs(raters, *_):
         return {rater: 30.0 if "dear" in rater else 1.0 for rater in raters}, "tokens"
 
+    def settings_of(run, read=proposing.read_manifest):
+        return read(run) if run.run_id == cascade.run_id else pytest.fail(f"settings of {run.run_id} were read")
+
     monkeypatch.setattr(proposing, "rater_costs", costs)
-    monkeypatch.setattr(proposing, "read_manifest", lambda run: pytest.fail(f"settings of {run.run_id} were read"))
-    lines = list(proposing.proposal(load_study(study), str(tmp_path / "warehouse"), 0.1, None))
+    monkeypatch.setattr(proposing, "read_manifest", settings_of)
+    lines = list(proposing.proposal(load_study(study), str(house), 0.1, None))
     told = {what: (how_much, by) for what, how_much, by in lines}
     assert "cheap" in told["step 1"][0]
     assert "dear" in told["step 2"][0]
@@ -184,12 +188,10 @@ def test_a_plan_proposes_the_cascade_that_the_marked_answers_of_finished_runs_al
     tokens = float(told["judging"][0].removesuffix(" tokens").replace(",", ""))
     assert 400 < tokens < 400 * 31
     with pytest.raises(UserError, match="price"):
-        list(proposing.proposal(load_study(study), str(tmp_path / "warehouse"), 0.1, 20.0))
+        list(proposing.proposal(load_study(study), str(house), 0.1, 20.0))
     # A cascade of the two is no further judge.
-    study.write_text(text)
-    run = graded(study, tmp_path / "warehouse")
     monkeypatch.undo()
-    judged, unit = proposing._judged([run.warehouse.run(name) for name in run.warehouse.runs()], run, 0.0)
+    judged, unit = proposing._judged([cascade.warehouse.run(name) for name in cascade.warehouse.runs()], cascade, 0.0)
     assert (len(judged), unit) == (2, "answers")
 
 

@@ -12,20 +12,15 @@ from typing import Any
 
 import pytest
 from builders import loopback
+from builders.command import command, last_run
 from builders.files import write_csv
 from cascade_study import RUBRICS
-from click.testing import Result
-from typer.testing import CliRunner
 
-from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.tables.calibration import CascadeLimits, Escalations, Predictions
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.store import warehouse
 from rubricflow.tasks.core.store.catalogue import ask
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-
-WITHOUT_FIGURES = True
-"""What is asked and kept does not hang on them, see conftest.py."""
+from rubricflow.tasks.core.store.warehouse import Run
 
 ANSWERS, LABELLED = 90, 45
 NAMES = ("plain", "rash", "dear")
@@ -82,17 +77,8 @@ def study_in(folder: Path, url: str = "http://127.0.0.1:1/v1") -> Path:
     return folder / "study.yaml"
 
 
-def command(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words], catch_exceptions=False)
-
-
-def last(folder: Path) -> Run:
-    house = Warehouse.open(folder / "house")
-    return house.run(house.runs()[-1])
-
-
 def digests(folder: Path) -> dict[str, str]:
-    run = last(folder)
+    run = last_run(folder / "house")
     stages = {Judgments: "judge", Gradings: "judge", Predictions: "calibrate", Escalations: "calibrate"}
     return {
         row.table: run.ref(row, stage).digest for row, stage in [*stages.items(), (CascadeLimits, "cascade-limits")]
@@ -114,7 +100,7 @@ def asked(calls: list[dict[str, Any]]) -> Counter[tuple[str, str]]:
 
 def test_some_answers_stop_at_the_jury_and_some_reach_the_judge(live: tuple[Path, loopback.Server]) -> None:
     folder, server = live
-    steps = dict(ask(last(folder), "SELECT step, count(*) FROM escalations GROUP BY ALL").fetchall())
+    steps = dict(ask(last_run(folder / "house"), "SELECT step, count(*) FROM escalations GROUP BY ALL").fetchall())
     assert set(steps) == {1, 2}
     count = Counter(call["model"] for call in server.calls)
     assert count["plain"] == count["rash"] == ANSWERS
@@ -171,7 +157,7 @@ def test_the_mailbox_comes_to_the_same_end_wave_by_wave(live: tuple[Path, loopba
     assert result.exit_code == 0, result.output
     # Plain answers tell no tokens: what a step costs is counted in answers then, and the limits are as they were.
     at = "SELECT step, most_risk, stopped, wrong FROM cascade_limits ORDER BY ALL"
-    assert ask(last(tmp_path), at).fetchall() == ask(last(live[0]), at).fetchall()
+    assert ask(last_run(tmp_path / "house"), at).fetchall() == ask(last_run(live[0] / "house"), at).fetchall()
     assert {**digests(tmp_path), "cascade_limits": ""} == {**digests(live[0]), "cascade_limits": ""}
     # What all steps are asked of marked answers goes with the first one; then what reaches the second.
     assert [set(wave) for wave in waves] == [set(NAMES), {"dear"}]

@@ -18,9 +18,6 @@ from rubricflow.tasks.core.monitor.runs import credential
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
-WITHOUT_FIGURES = True
-"""What is asked and kept does not hang on them, see conftest.py."""
-
 KEY = "sk-secret-of-the-test-71"
 
 

@@ -16,9 +16,6 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
-GREAT_EXPECTATIONS = True
-"""Held by the real checkpoints, see conftest.py."""
-
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "baseline.yaml"
 EXPERIMENT = {
     "name": "trial",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from builders.files import write_csv
+from builders.plain_checks import great_expectations
 from typer.testing import CliRunner
 
 from rubricflow.flows import cli
@@ -20,9 +21,6 @@ from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness, RuleT
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.judge import embedded
-
-GREAT_EXPECTATIONS = True
-"""Held by the real checkpoints, see conftest.py."""
 
 STUDY = """
 name: rules
@@ -102,7 +100,8 @@ def _judge() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, str]:
     study = make_study(tmp_path_factory.mktemp("rules"))
-    result = command(study)
+    with great_expectations():
+        result = command(study)
     assert result.exit_code == 0, result.output
     house = Warehouse.open(study.parent / "house")
     (name,) = house.runs()

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from builders.plain_checks import great_expectations
 from tiny_study import make_study
 from typer.testing import CliRunner
 
@@ -16,18 +17,15 @@ from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
-GREAT_EXPECTATIONS = True
-"""Held by the real checkpoints, see conftest.py."""
-
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     """The tiny study, graded by the command."""
     folder = tmp_path_factory.mktemp("tiny")
     study = make_study(folder)
-    result = CliRunner().invoke(
-        cli.app, ["grade", str(study), "--warehouse", str(folder / "house")], catch_exceptions=False
-    )
+    words = ["grade", str(study), "--warehouse", str(folder / "house")]
+    with great_expectations():
+        result = CliRunner().invoke(cli.app, words, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     house = Warehouse.open(folder / "house")
     return study, house.run(house.runs()[-1])

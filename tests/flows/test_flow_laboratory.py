@@ -14,9 +14,6 @@ from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.grading.lock.rubric import authored
 from rubricflow.tasks.methods.edit.policy import Policy
 
-GREAT_EXPECTATIONS = True
-"""Held by the real checkpoints, see conftest.py."""
-
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:

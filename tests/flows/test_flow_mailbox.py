@@ -15,20 +15,16 @@ import pytest
 import yaml
 from builders import loopback
 from builders.batch_server import CANCEL, FAIL, LOSE, AnthropicServer, Batch, BatchServer, GeminiServer, OpenAIServer
+from builders.command import command
 from click.testing import Result
 from tiny_study import make_study
-from typer.testing import CliRunner
 
-from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
 from rubricflow.tasks.core.llm import mailbox_folder, submit
 from rubricflow.tasks.core.llm.mailbox_folder import Mailbox
 from rubricflow.tasks.core.store.warehouse import Warehouse
-
-WITHOUT_FIGURES = True
-"""What is asked and kept does not hang on them, see conftest.py."""
 
 JUDGE = {
     "protocol": "rulers",
@@ -64,10 +60,6 @@ def study_in(folder: Path, urls: list[str] | None = None) -> Path:
         f"{kept}judge: {json.dumps(JUDGE | {'engine': engine})}\ncalibration:{rest.partition('calibration:')[2]}"
     )
     return study
-
-
-def command(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words], catch_exceptions=False)
 
 
 def cases(file: Path) -> dict[str, str]:
@@ -197,8 +189,7 @@ def induce_or_judge(prompt: str) -> str:
     )
 
 
-@pytest.mark.parametrize("form", ["plain", "anthropic"])
-def test_a_rubric_is_induced_by_mailbox_as_by_a_live_server(form: str, tmp_path: Path) -> None:
+def test_a_rubric_is_induced_by_mailbox_as_by_a_live_server(tmp_path: Path) -> None:
     def induced_study(folder: Path, url: str) -> Path:
         study = study_in(folder, [url])
         rubrics = yaml.safe_load((folder / "rubrics.yaml").read_text())
@@ -223,13 +214,10 @@ def test_a_rubric_is_induced_by_mailbox_as_by_a_live_server(form: str, tmp_path:
     provider.close()
 
     def answer(name: str) -> None:
-        if form == "plain":
-            answered(box, name, reply=induce_or_judge)
-        else:
-            worked(box, name, provider, form, random.Random(1))
+        worked(box, name, provider, "anthropic", random.Random(1))
 
     study = induced_study(tmp_path / "a", "http://127.0.0.1:1/v1")
-    carried(study, tmp_path / "house", box, answer, "--form", form)
+    carried(study, tmp_path / "house", box, answer, "--form", "anthropic")
     assert digests(tmp_path / "house") == digests(tmp_path / "live/house")
     house = Warehouse.open(tmp_path / "house")
     rows = house.run(house.runs()[-1]).read(house.run(house.runs()[-1]).ref(Rubrics, "lock")).to_pylist()
@@ -269,7 +257,6 @@ def test_a_submitted_study_goes_on_after_faults_and_is_the_same(provider, tmp_pa
 
 
 KINDS: dict[str, dict[str, Any]] = {
-    "grade": {"rubrics": {"file": "rubrics.yaml", "variant": "paraphrased"}},
     "annotate": {
         "annotation": {
             "annotators": {"first": ASKED, "second": ASKED | {"engine": ASKED["engine"] | {"model": "other"}}}
@@ -345,9 +332,8 @@ def test_every_kind_of_work_asks_by_mailbox(work: str, tmp_path: Path, monkeypat
     assert live.exit_code == 0, live.output
 
 
-@pytest.mark.parametrize("option", ["--budget-usd", "--token-budget"])
 def test_a_submitted_study_stays_within_its_budget_and_a_higher_one_goes_on(
-    option: str, tmp_path: Path, live: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, live: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = OpenAIServer(reply_to)
     server.tokens = (500, 8000)
@@ -361,10 +347,13 @@ def test_a_submitted_study_stays_within_its_budget_and_a_higher_one_goes_on(
     settings = yaml.safe_load(study.read_text())
     settings["judge"]["engine"]["price"] = {"input": 2, "output": 10, "batch": 0.5}
     study.write_text(yaml.safe_dump(settings))
-    each = (500 * 1 + 8000 * 5) / 1e6 if option == "--budget-usd" else 8500  # as the server counts
-    least = 0.1 if option == "--budget-usd" else 25_000  # a request may take so much, with its room for thought
     counts = []
-    for budget in (least, 3 * least, 3 * least):
+    # A request may take 0.1 dollars or 25,000 tokens, with its room for thought; it takes less, as the server counts.
+    for option, budget, each in (
+        ("--token-budget", 25_000, 8500),
+        ("--budget-usd", 0.3, (500 * 1 + 8000 * 5) / 1e6),
+        ("--budget-usd", 0.3, (500 * 1 + 8000 * 5) / 1e6),
+    ):
         stopped = command(*words, option, budget)
         counts.append(sum(len(batch.requests) for batch in server.batches))
         assert stopped.exit_code == 2
@@ -372,7 +361,7 @@ def test_a_submitted_study_stays_within_its_budget_and_a_higher_one_goes_on(
         assert "with a higher budget the same command continues" in stopped.stderr
         assert counts[-1] * each <= budget
     assert 0 < counts[0] < counts[1] == counts[2] < 30
-    ended = command(*words, option, 30 * least)
+    ended = command(*words, "--budget-usd", 3)
     server.close()
     assert ended.exit_code == 0, ended.output
     assert digests(tmp_path / "house") == live

@@ -24,9 +24,6 @@ from rubricflow.tasks.people.review.ledger import Act, Ledger, ledger_file
 from rubricflow.tasks.people.review.reviews import Reviews
 from rubricflow.tasks.people.review.view import list_cases, show_case
 
-WITHOUT_FIGURES = True
-"""See conftest.py."""
-
 COUNT = 16
 NOTE = "Die Wärme hast du gut erklärt."
 Marks = Mapping[int, tuple[str, str]]

@@ -33,6 +33,8 @@ from rubricflow.tasks.grading.lock.task import lock
 from rubricflow.tasks.grading.report.task import viewed
 from rubricflow.tasks.people.review.ledger import LEDGER, Act, Ledger
 
+FIGURES = True
+"""See conftest.py."""
 SETTLED = """
     - {file: next.csv, scored: response_id, split: split, scores: [{rater: three, score: score}]}
 rubrics:"""

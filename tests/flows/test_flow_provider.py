@@ -8,16 +8,11 @@ from pathlib import Path
 
 import pytest
 from builders import loopback
-from click.testing import Result
+from builders.command import command, last_run
 from tiny_study import make_study
-from typer.testing import CliRunner
 
-from rubricflow.flows import cli
 from rubricflow.flows.plan import plan
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-
-WITHOUT_FIGURES = True
-"""See conftest.py."""
+from rubricflow.tasks.core.store.warehouse import Run
 
 FINE = '{"decisions":{"P1":{"level":1,"evidence":[{"unit_id":"s1","quote":"answer"}],"rationale":"x"}}}'
 JUDGE = {
@@ -39,10 +34,6 @@ def fine(n: int, body: dict) -> bytes:
 
 def picky(n: int, body: dict) -> bytes:
     return loopback.http(400, NO) if "max_tokens" in body else fine(n, body)
-
-
-def command(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words], catch_exceptions=False)
 
 
 def with_judge(study: Path, engine: dict) -> None:
@@ -72,11 +63,6 @@ def graded(tmp_path: Path):
         server.close()
 
 
-def last(folder: Path) -> Run:
-    warehouse = Warehouse.open(folder / "house")
-    return warehouse.run(warehouse.runs()[-1])
-
-
 def manifest(run: Run) -> dict:
     return json.loads((run.folder / "manifest.json").read_text())
 
@@ -100,7 +86,7 @@ def test_a_run_that_scored_nothing_is_reported_and_ends_with_the_reason(graded, 
     assert any(line.startswith("Nothing was scored: ") for line in shown)
     assert why in " ".join(shown)
     assert "rubricflow: Nothing was scored: " in result.stderr
-    assert (last(tmp_path).folder / "report.html").exists()
+    assert (last_run(tmp_path / "house").folder / "report.html").exists()
     if cause == "unreadable":
         again, _ = graded(play)
         assert again.exit_code == 2
@@ -126,7 +112,7 @@ def test_some_that_are_scored_are_a_run(graded):
 def test_what_was_given_up_is_in_the_manifest_and_stays_there_without_asking_again(graded, tmp_path):
     result, server = graded(picky)
     assert result.exit_code == 0, result.output
-    run, asked = last(tmp_path), len(server.calls)
+    run, asked = last_run(tmp_path / "house"), len(server.calls)
     first = manifest(run)
     assert asked == 13
     assert manifest(run)["calls_changed"] == ["max_tokens as max_completion_tokens"]

@@ -13,6 +13,8 @@ from sklearn.metrics import cohen_kappa_score
 import rubricflow
 from rubricflow.tasks.core.contracts.errors import InputError
 
+FIGURES = True
+"""See conftest.py."""
 ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "Why does a boat of steel float?"
 RUBRIC = {"It pushes away as much water as it weighs.": 2, "Steel is lighter than water.": -1}

@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 import yaml
 from builders import loopback
-from click.testing import Result
+from builders.command import command
 from tiny_study import make_study
-from typer.testing import CliRunner
 
-from rubricflow.flows import cli
+from rubricflow.flows import rehearse
 from rubricflow.flows.plan import plan
 from rubricflow.flows.rehearse import PLAIN, drawn, ways
 from rubricflow.tasks.core.contracts.settings.study import load_study
@@ -61,10 +60,6 @@ def study_in(folder: Path, url: str, **judge: object) -> Path:
     study["judge"] = {"protocol": "checked_score", "backend": "openai", "engine": engine, **judge}
     file.write_text(yaml.safe_dump(study))
     return file
-
-
-def command(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +150,13 @@ def test_the_study_then_pays_only_for_the_other_answers(rehearsed: tuple[Path, s
     assert len(server.calls) == before + ANSWERS - len(asked)
 
 
+@pytest.fixture
+def three_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plain score, four criteria a call, and all in one call."""
+    monkeypatch.setattr(rehearse, "SIZES", {size: rehearse.SIZES[size] for size in (4, None)})
+
+
+@pytest.mark.usefixtures("three_ways")
 def test_a_budget_stops_it_and_the_same_command_goes_on(tmp_path: Path, server: loopback.Server) -> None:
     file = study_in(tmp_path, server.url)
     words = ("rehearse", file, "--warehouse", tmp_path / "house", "--answers", 4)
@@ -167,6 +169,7 @@ def test_a_budget_stops_it_and_the_same_command_goes_on(tmp_path: Path, server: 
     assert command(*words).exit_code == 0
 
 
+@pytest.mark.usefixtures("three_ways")
 def test_the_mailbox_asks_all_ways_in_one_wave(tmp_path: Path, server: loopback.Server) -> None:
     file, box = study_in(tmp_path, server.url), tmp_path / "box"
     words = ("batch", file, "--warehouse", tmp_path / "house", "--work", "rehearse")
@@ -183,7 +186,7 @@ def test_the_mailbox_asks_all_ways_in_one_wave(tmp_path: Path, server: loopback.
         (box / "answers" / f"{last['name']}.jsonl").write_text("\n".join(map(json.dumps, replies)))
         result = command(*words, "--from", box)
     assert result.exit_code == 0, result.output
-    assert sizes == [20 * (1 + 5 + 1 + 1), 20 * 2]  # the last parts of two ways follow
+    assert sizes == [20 * (1 + 1 + 1), 20]  # the last part of the second way follows
     assert "Use checked_score, all in one call" in result.output
     assert "not known" in result.output
 

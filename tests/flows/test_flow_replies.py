@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from builders import loopback
-from click.testing import Result
+from builders.command import command, last_run
+from builders.plain_checks import figures
 from tiny_study import make_study
-from typer.testing import CliRunner
 
-from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
 from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
@@ -34,10 +33,6 @@ def likely(character: str) -> list[dict]:
     """Every level that is told could have been another one."""
     others = [("1", -0.3), ("0", -1.8), ("2", -2.4)] if character == "1" else [(character, 0.0)]
     return [{"token": token, "logprob": logprob, "bytes": None} for token, logprob in others]
-
-
-def command(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words], catch_exceptions=False)
 
 
 def with_judge(study: Path, **judge: object) -> None:
@@ -63,11 +58,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def last(house: Path) -> Run:
-    warehouse = Warehouse.open(house)
-    return warehouse.run(warehouse.runs()[-1])
-
-
 def table(run: Run, row: type, *columns: str) -> list[tuple]:
     wanted = run.read(run.ref(row, "judge"), list(columns)).to_pylist()
     return sorted(tuple(map(repr, one.values())) for one in wanted)
@@ -76,7 +66,7 @@ def table(run: Run, row: type, *columns: str) -> list[tuple]:
 def test_a_replay_elsewhere_gives_the_same_judgments_repairs_and_probabilities(ran: Path) -> None:
     result = command("grade", ran / "study.yaml", "--warehouse", ran / "elsewhere")
     assert result.exit_code == 0, result.output
-    then, now = last(ran / "house"), last(ran / "elsewhere")
+    then, now = last_run(ran / "house"), last_run(ran / "elsewhere")
     judged = "response_id", "criterion_id", "decision", "stated", "level_probabilities", "evidence", "action"
     assert table(now, Judgments, *judged) == table(then, Judgments, *judged)
     graded = "response_id", "score", "confidence", "signals", "status"
@@ -95,7 +85,7 @@ def test_the_file_says_where_it_comes_from(ran: Path) -> None:
     header = read_recording(ran / "replies.parquet").header
     (speaker,) = header.speakers
     assert (speaker.who, speaker.name, speaker.logprobs, speaker.sampling.max_tokens) == ("judge", "big", 3, 300)
-    assert header.run_id == last(ran / "house").run_id
+    assert header.run_id == last_run(ran / "house").run_id
     assert header.replies >= 24
     named = command("replies", "--to", ran / "named", "--name", "Big 1.5B", "--warehouse", ran / "house")
     assert "from Big 1.5B, 0 errors" in named.output
@@ -140,7 +130,7 @@ def test_a_model_takes_the_place_of_the_recorded_judge(ran: Path) -> None:
     result = command("grade", ran / "study.yaml", *live)
     server.close()
     assert result.exit_code == 0, result.output
-    run = last(ran / "live")
+    run = last_run(ran / "live")
     assert run.read(run.ref(Gradings, "judge"))["rater_id"][0].as_py().startswith("openai:big@")
     assert all(call["top_logprobs"] == 20 for call in server.calls)
 
@@ -158,10 +148,11 @@ def test_a_baseline_is_graded_first_and_stands_beside_the_judge(ran: Path) -> No
     (ran / "base.yaml").write_text(study.read_text().replace("name: tiny", "name: base"))
     beside = foreign.replace("name: base", "name: tiny").replace("draws: 50", "draws: 50, beside: [base.yaml]")
     study.write_text(beside)
-    result = command("grade", study, "--warehouse", ran / "both")
+    with figures():
+        result = command("grade", study, "--warehouse", ran / "both")
     assert result.exit_code == 0, result.output
     assert "replies recorded on" not in result.output
     assert len(Warehouse.open(ran / "both").runs()) == 2
-    page = (last(ran / "both").folder / "report.html").read_text()
+    page = (last_run(ran / "both").folder / "report.html").read_text()
     assert "base (embedded)" in page
     assert "replies were recorded on" in page

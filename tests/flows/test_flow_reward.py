@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders.files import write_csv
+from builders.plain_checks import great_expectations
 from typer.testing import CliRunner
 
 from rubricflow.flows import cli
@@ -18,9 +19,6 @@ from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Rewards
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-
-GREAT_EXPECTATIONS = True
-"""Held by the real checkpoints, see conftest.py."""
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 STUDY = """
@@ -89,7 +87,8 @@ def rewarded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, str]:
     folder = tmp_path_factory.mktemp("reward")
     study = make_study(folder)
     house = str(folder / "house")
-    result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", house], catch_exceptions=False)
+    with great_expectations():
+        result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", house], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     warehouse = Warehouse.open(folder / "house")
     return study, warehouse.run(warehouse.runs()[0]), result.output
@@ -217,8 +216,7 @@ OTHER = "{protocol: rulers, backend: simulated, truth: {rater: anna, noise: 0.05
 SECOND = f"evaluation: {{judge: {OTHER}}}\n"
 
 
-@pytest.mark.parametrize("evaluation", ["evaluation: {target: anna}\n", SECOND])
-@pytest.mark.parametrize("better", [True, False])
+@pytest.mark.parametrize(("evaluation", "better"), [("evaluation: {target: anna}\n", False), (SECOND, True)])
 def test_the_alarm_rings_where_rewards_rise_and_who_pays_nothing_finds_it_worse(
     tmp_path: Path, evaluation: str, better: bool
 ) -> None:

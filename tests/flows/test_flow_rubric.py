@@ -12,18 +12,13 @@ from pathlib import Path
 
 import pytest
 from builders import loopback
-from click.testing import Result
+from builders.command import command
 from tiny_study import make_study
-from typer.testing import CliRunner
 
 from rubricflow.flows import cli
 from rubricflow.flows.rubric import read_rubrics
 from rubricflow.tasks.grading.lock.rubric import authored
 from rubricflow.tasks.grading.rubrics.item_analysis import held_back, marks_of
-
-
-def command(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words], catch_exceptions=False)
 
 
 def test_a_check_says_what_can_be_seen_and_writes_it(tmp_path: Path) -> None:

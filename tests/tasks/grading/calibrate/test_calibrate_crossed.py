@@ -87,7 +87,7 @@ def predicted(items: list[Item], fitted: FittedItems) -> dict[str, dict[str, Any
     return rows
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.integers(0, 10_000), st.sampled_from(["linear", "rulers", "choose"]), st.sampled_from([0, 12]), st.data())
 def test_no_mark_has_a_part_in_the_score_of_its_author(
     seed: int, method: str, authors: int, data: st.DataObject
@@ -112,7 +112,7 @@ def test_no_mark_has_a_part_in_the_score_of_its_author(
     assert any(after[name]["aligned"] != before[name]["aligned"] for name in others)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     st.integers(0, 10_000),
     st.sampled_from(["linear", "rulers", "choose"]),
@@ -137,7 +137,7 @@ def test_what_a_promise_counts_is_what_goes_out_of_the_marked_answers(
         assert sum(row["score"] != row["target"] for row in out) == rule["wrong"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.integers(0, 10_000),
     st.sampled_from(["linear", "rulers"]),
@@ -257,11 +257,11 @@ def test_the_reason_counts_the_marks_that_the_study_has(spoilt: float, said: str
 def test_with_permuted_marks_hardly_any_class_releases(authors: int) -> None:
     """At the 2.5 % at which chance may pass for better than a constant, and few more classes than that by chance."""
     released = 0
-    for seed in range(40):
+    for seed in range(20):
         made = SmallClass(seed, 50, 1.0, authors=authors)
         marks = {row["response_id"]: row["target"] for row in made.graded()[0].rows.to_pylist()}
         dealt = np.random.default_rng(seed).permutation(list(marks.values()))
         items = made.graded(dict(zip(marks, dealt.tolist(), strict=True)))
         (rule,) = fit_items(items, "judge", plan(risk=0.2, tolerance=1)).release_rules
         released += rule["threshold"] is not None
-    assert released <= 4
+    assert released <= 3

@@ -133,7 +133,7 @@ def _noised(seed):
 
 def test_where_nothing_tells_which_scores_are_wrong_nothing_more_is_promised_than_chance_allows():
     """One in ten is wrong in each of twenty items with ten labels: any promise of a tenth is broken."""
-    repetitions = 40
+    repetitions = 20
     broken = sum(promise(*untold(seed), 0.1, 0.9).threshold is not None for seed in range(repetitions))
     assert broken / repetitions <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / repetitions)
 

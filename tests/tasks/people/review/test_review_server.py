@@ -126,7 +126,7 @@ def test_reviewers_are_served_however_many_connections_others_leave_half_said(
     with reviewer(url) as ada:
         stored = [voted(ada, 0)]
         with opened(url, half, 60, pass_of(ada)), reviewer(url, "Bo") as bo:
-            for number in range(1, 5):
+            for number in range(1, 3):
                 stored.append(voted(ada, number))
                 with opened(url, half, 20, pass_of(ada)):
                     assert again(lambda: bo.get("/api/cases")).status_code == 200
@@ -165,14 +165,14 @@ def test_answers_that_nobody_takes_are_not_kept(serving: Serving, limits: Limits
     long = 12_000_000  # more than the system takes for a client that does not read
     url = serving(scene((case("R-0412", text="w" * long),)), limits=limits)
     asks = LISTED.replace("/api/cases", "/api/cases/0")
-    with reviewer(url) as ada, opened(url, asks, 4, pass_of(ada)) as held:
+    with reviewer(url) as ada, opened(url, asks, 2, pass_of(ada)) as held:
         for one in held:
             with suppress(ConnectionResetError):
                 one.recv(1, socket.MSG_PEEK)  # waits until its answer has begun
         time.sleep(2)
         assert ada.get("/api/cases").status_code == 200
         got = [sum(map(len, iter(lambda one=one: taken(one), b""))) for one in held]
-        assert sorted(got)[-2] < long  # the one that comes last may be served when the others are gone
+        assert min(got) < long  # the one that comes last may be served when the others are gone
 
 
 def test_a_reviewers_kept_connection_outlasts_strangers(serving: Serving) -> None:

@@ -222,7 +222,7 @@ SCORES = st.sampled_from([0.0, 1.0, 2.0, 3.0, 4.0])
 CLASS = st.lists(st.dictionaries(st.sampled_from(["anna", "ben", "cem"]), SCORES, max_size=3), min_size=1, max_size=16)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(CLASS, st.sampled_from(["mean", "anna", "fair"]))
 def test_marks_are_the_grades_and_only_the_others_wait(
     tmp_path_factory: pytest.TempPathFactory, marks: list[Marks], target: str
@@ -276,7 +276,7 @@ STEP = st.one_of(
 
 
 @settings(max_examples=5)
-@given(st.lists(STEP, min_size=4, max_size=7))
+@given(st.lists(STEP, min_size=4, max_size=6))
 def test_the_latest_decision_that_stands_is_the_score_and_nothing_is_forgotten(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, Any]]
 ) -> None:
@@ -379,7 +379,7 @@ def test_a_mark_in_the_ledger_is_a_number_about_a_score(broken: dict[str, Any]) 
         Act(**right | broken)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(st.lists(st.sampled_from("01234x"), max_size=5))
 def test_no_score_is_made_up(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
     run = graded_run(tmp_path_factory.mktemp("w"), [answer("a", route="review")])
