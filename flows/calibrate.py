@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder
+from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Criterion, LogFolder, WarehouseFolder
 from rubricflow.flows.grade import grade
 from rubricflow.flows.log_study import applied, labelled_log, study_place, write_study
 from rubricflow.flows.next_labels import propose_labels
@@ -34,18 +34,14 @@ def calibrate(
         Path | None,
         typer.Option("--with", help="In place of labels: the folder of an earlier calibration of the same judge."),
     ] = None,
-    criterion: Annotated[
-        str | None, typer.Option("--criterion", help="Of a log with several the one that is labelled.")
-    ] = None,
+    criterion: Criterion = None,
     accept_shift: Annotated[
         bool,
         typer.Option(
             "--accept-shift", help="With another judge than the calibration's: apply it where no drift is found."
         ),
     ] = False,
-    study: Annotated[
-        Path | None, typer.Option("--study", help="The folder for the study; LOG.calibration beside it if not given.")
-    ] = None,
+    study: LogFolder = None,
     to: Annotated[
         Path | None,
         typer.Option(

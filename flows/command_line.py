@@ -75,6 +75,15 @@ ReplyStore = Annotated[
 ]
 Browser = Annotated[bool, typer.Option(help="Open the page in this machine's browser.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port.")]
+PageAddress = Annotated[str, typer.Option(help="Address to serve on; any but this machine's own needs --reviewer.")]
+Reviewers = Annotated[
+    list[str] | None, typer.Option("--reviewer", help="Who may give scores; each gets a link of their own.")
+]
+RubricTo = Annotated[Path, typer.Option("--to", help="Rubric file (YAML) to write, for people to edit.")]
+Criterion = Annotated[str | None, typer.Option("--criterion", help="Of a log with several the one that is labelled.")]
+LogFolder = Annotated[
+    Path | None, typer.Option("--study", help="The folder for the study; LOG.calibration beside it if not given.")
+]
 
 
 def arguments(study: str | Path, warehouse: str | Path, limit: int | None) -> str:

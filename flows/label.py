@@ -12,7 +12,16 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Browser, Port, WarehouseFolder
+from rubricflow.flows.command_line import (
+    DEFAULT_WAREHOUSE,
+    Browser,
+    Criterion,
+    LogFolder,
+    PageAddress,
+    Port,
+    Reviewers,
+    WarehouseFolder,
+)
 from rubricflow.flows.grade import grade
 from rubricflow.flows.log_study import labelled_log, study_place, write_study
 from rubricflow.flows.next_labels import propose_labels
@@ -62,20 +71,12 @@ def label(
     show: Annotated[
         Shows, typer.Option("--show", help="What is seen of the judge before a vote: its verdict, its words, nothing.")
     ] = "explanation",
-    criterion: Annotated[
-        str | None, typer.Option("--criterion", help="Of a log with several the one that is labelled.")
-    ] = None,
-    study: Annotated[
-        Path | None, typer.Option("--study", help="The folder for the study; LOG.calibration beside it if not given.")
-    ] = None,
+    criterion: Criterion = None,
+    study: LogFolder = None,
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
-    host: Annotated[str, typer.Option(help="Address to serve on; any but this machine's own needs --reviewer.")] = (
-        "127.0.0.1"
-    ),
+    host: PageAddress = "127.0.0.1",
     port: Port = 8765,
-    reviewer: Annotated[
-        list[str] | None, typer.Option("--reviewer", help="Who may label; each gets a link of their own.")
-    ] = None,
+    reviewer: Reviewers = None,
     browser: Browser = True,
 ) -> None:
     """Serves the page until it is stopped. The file of labels is whole after every case that is submitted, and

@@ -9,7 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, DollarLimit, StudyFile, TokenLimit, WarehouseFolder
+from rubricflow.flows.command_line import (
+    DEFAULT_WAREHOUSE,
+    DollarLimit,
+    RubricTo,
+    StudyFile,
+    TokenLimit,
+    WarehouseFolder,
+)
 from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -29,7 +36,7 @@ from rubricflow.tasks.people.annotate.propose import propose as ask_for
 
 def propose(
     study: StudyFile,
-    to: Annotated[Path, typer.Option("--to", help="Rubric file (YAML) to write, for people to edit.")],
+    to: RubricTo,
     concepts: Annotated[int, typer.Option(min=1, max=20, help="How many concepts.")] = 8,
     levels: Annotated[int, typer.Option(min=2, max=10, help="Levels of each.")] = 3,
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,

@@ -7,16 +7,16 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import pyarrow.dataset as ds
-import typer
 
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     Browser,
     Limit,
+    PageAddress,
     Port,
+    Reviewers,
     StudyFile,
     WarehouseFolder,
     arguments,
@@ -51,13 +51,9 @@ def review(
     study: StudyFile,
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
     limit: Limit = None,
-    host: Annotated[str, typer.Option(help="Address to serve on; any but this machine's own needs --reviewer.")] = (
-        "127.0.0.1"
-    ),
+    host: PageAddress = "127.0.0.1",
     port: Port = 8765,
-    reviewer: Annotated[
-        list[str] | None, typer.Option("--reviewer", help="Who may review; each gets a link of their own.")
-    ] = None,
+    reviewer: Reviewers = None,
     browser: Browser = True,
 ) -> None:
     """Serves the page until it is stopped; InputError where nothing is queued, or the address needs reviewers."""

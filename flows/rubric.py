@@ -21,6 +21,7 @@ from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     DollarLimit,
     Limit,
+    RubricTo,
     StudyFile,
     TokenLimit,
     WarehouseFolder,
@@ -104,7 +105,7 @@ def check(
 
 def revise(
     study: StudyFile,
-    to: Annotated[Path, typer.Option("--to", help="Rubric file (YAML) to write, for people to edit.")],
+    to: RubricTo,
     ask: Ask = False,
     warehouse: WarehouseFolder = DEFAULT_WAREHOUSE,
     limit: Limit = None,
