@@ -342,17 +342,13 @@ class RolloutReward:
             decisions = judgments(opened.rater, graded.judged)
             local = self._local(decisions, graded, posed)
             lost = troubles(graded)  # a further call that fails leaves what the first ones brought
-            if self.options.further_calls:
-                aggregation = self.options.aggregation
-                calls = round(self.options.further_calls * len(posed))
-                weights = weights_of_doubts(local.batch, aggregation, self._settings)
-                if again := worth_repeating(graded.judged, local.batch, weights, calls):
-                    more = judging(list(again.values()), repeated(opened.rater, 2)[1])
-                    graded.called += more.called
-                    said = judgments(more.rater, more.judged)
-                    both = averaged(local.batch, self._local(said, more, posed).batch, np.array(list(again)))
-                    local = replace(local, batch=both)
-                    decisions = pa.concat_tables([decisions, said])
+            if again := self._doubtful(graded, local):
+                more = judging(list(again.values()), repeated(opened.rater, 2)[1])
+                graded.called += more.called
+                said = judgments(more.rater, more.judged)
+                both = averaged(local.batch, self._local(said, more, posed).batch, np.array(list(again)))
+                local = replace(local, batch=both)
+                decisions = pa.concat_tables([decisions, said])
             failed = [lost.get(judged.case.response_id, UNKNOWN).reason in FAILURES for judged in graded.judged]
             worth = self.aggregated(local, self.options.aggregation)
             worth = replace(worth, **{name: np.where(failed, np.nan, getattr(worth, name)) for name in _PAID})
@@ -381,6 +377,14 @@ class RolloutReward:
             rule = "no batch can be judged before that is mended, whatever on_failure says; go on from the last"
             rule = f"{self.__name__}: {error.reason}; {rule} checkpoint then (replies that came are kept)"
             raise BackendError(rule) from error
+
+    def _doubtful(self, graded: Graded, local: Locals) -> dict[int, Case]:
+        """What is asked again of a batch, by place: the calls that leave its rewards most in doubt."""
+        calls = round(self.options.further_calls * len(graded.judged))
+        if not calls:
+            return {}
+        weights = weights_of_doubts(local.batch, self.options.aggregation, self._settings)
+        return worth_repeating(graded.judged, local.batch, weights, calls)
 
     def _local(self, decisions: pa.Table, graded: Graded, posed: Sequence[PosedRollout]) -> Locals:
         """What each rollout's criteria are worth on their own."""
