@@ -19,8 +19,6 @@ from rubricflow.tasks.core.contracts.errors import BackendError
 
 
 class Entry(NamedTuple):
-    """A command."""
-
     function: str
     """`file:function` in flows; a flow's parameters are its options."""
     help: str
@@ -233,7 +231,6 @@ class Commands(TyperGroup):
     """What stands before the names of this group's commands, with a blank."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, in order."""
         if self.within:
             return [name.removeprefix(self.within) for name in COMMANDS if name.startswith(self.within)]
         return " ".join(PANELS.values()).split()

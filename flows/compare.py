@@ -104,6 +104,5 @@ def agreement_gaps(
 
 
 def _methods(run: Run) -> list[str]:
-    """The methods of a run's mappings."""
     names = run.table(Calibrations, "calibrate", ["method"])["method"]
     return sorted(set(names.to_pylist()))

@@ -97,7 +97,6 @@ def read_finished(run: Run) -> FinishedRun:
 
 
 def item_bundles(run: Run) -> dict[str, Bundle]:
-    """Item → its locked rubric."""
     locked = unlocked(run.table(Bundles, "lock").to_pylist())
     rubric_of = pairs(run.table(Items, "ingest", ["item_id", "rubric_id"]))
     return {item: locked[rubric] for item, rubric in rubric_of}

@@ -126,7 +126,6 @@ def assumption(labels: pd.DataFrame) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
-    """The rows as people read them."""
     lines = []
     for row in rows:
         cells = [

@@ -55,8 +55,6 @@ def propose_next(
 
 
 class ProposedLabels(NamedTuple):
-    """What is proposed of a run."""
-
     told: list[str]
     """What the labels support now, in words."""
     rows: list[dict[str, Any]]

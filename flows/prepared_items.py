@@ -49,7 +49,6 @@ class StudyGraphs(NamedTuple):
 def graphs_by(
     items: Iterable[Mapping[str, Any]], bundles: dict[str, Bundle], graphs: dict[str, Graph], by: Mapping[str, str]
 ) -> StudyGraphs:
-    """The graphs with who made each, by rubric."""
     return StudyGraphs([{**row, "graph_by": by.get(row["rubric_id"])} for row in items], bundles, graphs)
 
 

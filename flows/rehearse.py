@@ -152,7 +152,6 @@ def drawn(job: Plan, answers: int) -> tuple[str, ...]:
 
 
 def _read(name: str, run: Run) -> RehearsedArm:
-    """A finished arm."""
     study, parts, scales = read_finished(run)
     scores: pd.DataFrame = score_frame(parts, study.evaluation.target, ("train", *CALIBRATES, "test")).frame
     answer = ask(run, _TOOK)

@@ -85,7 +85,6 @@ class RewardService:
         return stated_alone(self._reward.items.values())
 
     def prompts(self) -> list[PromptRow]:
-        """The prompts of the items."""
         return self._prompts
 
     def recorded(self) -> TrainingRecord:

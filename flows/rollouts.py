@@ -267,7 +267,6 @@ class RolloutReward:
         self._begin()
 
     def _begin(self) -> None:
-        """What this process has for itself."""
         self._processes: dict[int, Process] = {}
 
     @property

@@ -207,7 +207,6 @@ class Gathering:
         self._waiting: list[tuple[Rollout, Future[float | None]]] = []
 
     def soon(self, rollout: Rollout) -> Future[float | None]:
-        """The reward that the rollout will have."""
         future: Future[float | None] = Future()
         with self._gate:
             self._waiting.append((rollout, future))

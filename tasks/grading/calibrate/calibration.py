@@ -116,7 +116,6 @@ class ScaleMapping(Frozen):
         return hashlib.sha256(self.content.encode()).hexdigest()
 
     def row(self) -> dict[str, object]:
-        """Its row of table `calibrations`."""
         shown = self.model_dump(include={"scope", "method", "reason", "weight", "features", "left_out", "n", "target"})
         return {"calibration_id": self.calibration_id, **shown, "content": self.content}
 

@@ -65,7 +65,6 @@ class MethodTrial:
         return self.tried is not None and not np.isnan(self.worth[0])
 
     def row(self, scope: str, n: int, folds: int, chosen: bool) -> dict[str, object]:
-        """Its row of table `candidates`."""
         names = ("method", "note", "qwk", "qwk_within", "rmse", "sd_ratio", "distinct", "behind", "behind_se")
         figures = {name: getattr(self, name) for name in names}
         return figures | {"scope": scope, "n": n, "folds": folds, "chosen": chosen}

@@ -159,7 +159,6 @@ class PredictionAssignment(NamedTuple):
         return Predictions if self.stage == STAGE else StepPredictions
 
     def bundle_of(self) -> dict[str, Bundle]:
-        """Item → its bundle."""
         locked = unlocked(self.run.read(self.bundles).to_pylist())
         rubrics = self.run.read(self.items, ["item_id", "rubric_id"]).to_pylist()
         return {row["item_id"]: locked[row["rubric_id"]] for row in rubrics}

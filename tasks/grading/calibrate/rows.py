@@ -190,7 +190,6 @@ class LabelledRows:
 
     @property
     def item_id(self) -> npt.NDArray[np.str_]:
-        """Each row's item."""
         return np.array(self.items, dtype=np.str_)[self.item]
 
     @property

@@ -220,7 +220,6 @@ class Placed(NamedTuple):
     by_distribution: Floats
 
     def take(self, rows: Bools) -> Placed:
-        """Some of the scores."""
         return Placed(*(column[rows] for column in self))
 
 

@@ -34,8 +34,6 @@ PARTS = frozenset({"judge", "item"})
 
 
 class StackedBlock(Frozen):
-    """One block of the ridge."""
-
     name: str
     """judge, characters, embedding, reference, hidden or item."""
     coefficients: str

@@ -55,8 +55,6 @@ SHARD_ROWS = 20_000
 
 
 class Calibrated(NamedTuple):
-    """What calibrate writes."""
-
     calibrations: TableRef
     candidates: TableRef
     release_rules: TableRef

@@ -114,5 +114,4 @@ def stacked_blocks(parts: Sequence[Blocks]) -> dict[str, Matrix]:
 
 
 def taken(blocks: Blocks, rows: Bools | Ints | slice) -> dict[str, Matrix]:
-    """Some rows of every block."""
     return {name: block[rows] for name, block in blocks.items()}

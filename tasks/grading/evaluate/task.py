@@ -41,8 +41,6 @@ from rubricflow.tasks.grading.evaluate.slices import EXACT, Record, ScoreSlice, 
 
 
 class Evaluated(NamedTuple):
-    """What evaluate writes."""
-
     metrics: TableRef
     verdicts: TableRef
     rater_effects: TableRef

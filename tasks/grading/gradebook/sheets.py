@@ -289,8 +289,6 @@ POINTS = "    Points Possible"
 
 
 class PlatformSheet(NamedTuple):
-    """A sheet for a platform, and what its user has to know."""
-
     sheet: GradeSheet
     remarks: tuple[str, ...]
 

@@ -124,7 +124,6 @@ def _answer(row: Row, bundle: Bundle, judgments: Mapping[str, Row], points: Poin
 
 
 def _quotations(judgment: Row, text: str) -> Iterator[Quotation]:
-    """The quotes that have a place in the text."""
     for quote in judgment["evidence"] or ():
         start, end = quote["start"], quote["end"]
         if quote["status"] in STANDING and start is not None and 0 <= start < end <= len(text):

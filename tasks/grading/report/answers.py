@@ -232,7 +232,6 @@ def shown_case(row: Row, question: str, bundle: Bundle, judgments: Rows, text: s
 
 
 def persons(row: Mapping[Any, Any] | pd.DataFrame) -> list[str]:
-    """Persons with a column of scores."""
     return [name.removeprefix("human:") for name in map(str, row) if name.startswith("human:")]
 
 

@@ -46,16 +46,13 @@ class Figures:
         return registered.unit if registered else "number"
 
     def listed(self, section: str) -> list[Metric]:
-        """The metrics that a section lists."""
         return [metric for metric in self.metrics.values() if metric.section == section]
 
     def named(self, metric: str, estimate: Estimate) -> tuple[Named, Figure]:
-        """An estimate of a metric under its title."""
         known = self.metrics[metric]
         return Named(known.title, known.meaning), Figure(estimate, known.unit)
 
     def values(self, metric: str, part: str) -> list[str]:
-        """The values of a slice that a metric is given for."""
         return [*self._values[metric, part]]
 
     def machine(self, metric: str, stage: str = "calibrated", part: str = ALL, value: str = ALL) -> Estimate:
@@ -105,7 +102,6 @@ class Figures:
 
 
 def estimate_of(row: Row) -> Estimate:
-    """A row of `metrics` as an estimate."""
     value = row["value"]
     note = row["note"] or ("" if value is not None else "undefined")
     return Estimate(value, row["low"], row["high"], clusters=row["clusters"], n=row["n"], note=note)

@@ -94,7 +94,6 @@ def use_section(
 
 
 def _gate_table(rows: Rows, figures: Figures) -> Grid:
-    """Rows of `verdicts` in words."""
     lines = []
     for row in rows:
         unit, more = figures.unit(row["metric"]), row["labels_needed"]

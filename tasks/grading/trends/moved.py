@@ -95,7 +95,6 @@ class Moved(NamedTuple):
 
     @property
     def is_found(self) -> bool:
-        """Whether it moved."""
         return self.evidence.log_peak >= self.bar
 
 
@@ -111,7 +110,6 @@ class Drift(NamedTuple):
 
     @property
     def found(self) -> tuple[Moved, ...]:
-        """What moved."""
         return tuple(row for row in self.rows if row.is_found)
 
 

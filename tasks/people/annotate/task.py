@@ -26,8 +26,6 @@ FINAL = "final"
 
 
 class ComparedTables(NamedTuple):
-    """What compare writes."""
-
     agreements: TableRef
     constructions: TableRef
 
@@ -138,7 +136,6 @@ def _settled(run: Run, sheet: _Sheet, labels: TableRef) -> tuple[Ints, Ints, dic
 
 
 def _construction_rows(sheet: _Sheet, levels: Ints, phase: str) -> Iterator[Record]:
-    """Rows of `constructions`, rubric by rubric."""
     column_of = {name: column for column, name in enumerate(sheet.tops)}
     for name, rubric in sheet.rubrics.items():
         rows = [row for row, rubric_id in enumerate(sheet.rubric_of) if rubric_id == name]

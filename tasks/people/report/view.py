@@ -59,7 +59,6 @@ def page(view: AnnotationView) -> str:
 
 
 def content(view: AnnotationView) -> Page:
-    """What the page shows."""
     agreement = AgreementFigures(view.agreements, view.names)
     keys = []
     for raters, phase in agreement.pairs[:1]:
@@ -163,7 +162,6 @@ class AgreementFigures:
         """Raters with the phase: those before people were asked first, then those with the final labels."""
 
     def cell(self, raters: str, phase: Phase, criterion: str, metric: str) -> Cell:
-        """One number with its interval."""
         row = self._rows.get((raters, phase, criterion, metric))
         if not row:
             return Cell(None)
@@ -173,7 +171,6 @@ class AgreementFigures:
         return Cell(row["value"], row["low"], row["high"], digits=2, ends="interval", clusters=responses)
 
     def labels(self, raters: str, phase: Phase, criterion: str) -> Cell:
-        """Labels compared."""
         return count(self._most((raters, phase, criterion, metric) for metric in AGREEMENT_METRICS))
 
     def _most(self, keys: Iterator[tuple[str, Phase, str, str]]) -> int:
@@ -243,7 +240,6 @@ CASES = 12
 
 
 def settled_table(labels: pa.Table) -> Table:
-    """What settled how many labels."""
     rows = _shares(labels["settled_by"], SETTLED, len(labels))
     return Table("settled", "What settled the labels", ("By", "labels", "%"), rows)
 
@@ -310,7 +306,6 @@ def queue_takeaway(queue: pa.Table, votes: pa.Table) -> str:
 
 
 def progress_table(votes: pa.Table) -> Table:
-    """What each person has done."""
     rows = list[Cells]()
     for rater, own in cases_of(votes).groupby("rater_id"):
         adjudicated = own["role"] == "adjudication"

@@ -102,7 +102,6 @@ class Access:
         return f"rubricflow_{self.port}"
 
     def url(self) -> str:
-        """Where the page is."""
         name = self._host_names[0]
         return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/"
 
@@ -176,7 +175,6 @@ def create_app(
 
 
 def _page(title: str, access: Access) -> APIRouter:
-    """The page and its files."""
     routes = APIRouter()
     files = {path.name: path.read_bytes() for path in _PAGE.iterdir() if path.suffix in _KINDS}
     pages = Environment(loader=FileSystemLoader(_PAGE), autoescape=True, undefined=StrictUndefined)
@@ -255,7 +253,6 @@ def _json(content: object, status: int = 200) -> Response:
 
 
 def _reviewer(access: Access, request: Request) -> str | None:
-    """Who asks, by their cookie."""
     return access.reviewer(request.cookies.get(access.cookie))
 
 

@@ -318,7 +318,6 @@ def as_words(predicted: PredictedScore, scale: Scale) -> Record:
 
 
 def without_score(reason: str) -> Record:
-    """The same where there is no score."""
     return {"value": None, "sentence": f"no score: {reason}", "points": None, "chance": None}
 
 

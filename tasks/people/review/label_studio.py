@@ -90,8 +90,6 @@ class _Value(BaseModel):
 
 
 class _Entry(BaseModel):
-    """What was said at one control."""
-
     from_name: str
     value: _Value = _Value()
 

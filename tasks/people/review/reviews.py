@@ -31,8 +31,6 @@ class NotAllowed(Exception):
 
 @dataclass(frozen=True)
 class ReviewerCase:
-    """One reviewer's part in a case."""
-
     votes: Mapping[str | None, Stored]
     """Criterion → the vote that stands, if what was voted on is unchanged."""
     submission: Stored | None
@@ -88,7 +86,6 @@ class Reviews:
                 self._states.pop(stored.response_id, None)
 
     def by_id(self, act_id: str) -> Stored | None:
-        """The act of that id, if there is one."""
         return self._by_id.get(act_id)
 
     def ballots(self, case: QueuedCase) -> list[Record]:
@@ -147,7 +144,6 @@ class Reviews:
         return left
 
     def part(self, case: QueuedCase, rater: str) -> ReviewerCase:
-        """One reviewer's part."""
         return self.state(case).reviewers.get(rater, ReviewerCase({}, None))
 
     def is_second(self, case: QueuedCase, rater: str) -> bool:

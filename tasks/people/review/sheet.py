@@ -58,7 +58,6 @@ class ReviewQuestion(NamedTuple):
 
     @property
     def subject(self) -> Subject:
-        """What a vote is on."""
         return self.case.response_id, self.criterion_id
 
     @property
@@ -86,7 +85,6 @@ class ReviewAnswer:
 
 
 def cases_of(questions: Iterable[ReviewQuestion]) -> dict[Case, dict[Subject, ReviewQuestion]]:
-    """Case → its questions by subject."""
     cases = defaultdict[Case, dict[Subject, ReviewQuestion]](dict)
     for question in questions:
         cases[question.case.response_id, question.case.subject_kind][question.subject] = question
@@ -225,7 +223,6 @@ def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rate
 def _question(
     path: Path, row: int, cells: Mapping[str, str], cases: Mapping[Case, Mapping[Subject, ReviewQuestion]]
 ) -> ReviewQuestion:
-    """What a row is about."""
     response, criterion = (unguarded(cells[name].removeprefix("'")) for name in ("response_id", "criterion_id"))
     case = cases.get((response, "label" if criterion else "score"))
     if case is None:

@@ -36,8 +36,6 @@ from rubricflow.tasks.people.review.settle import settle, valid_acts, vote_rows
 
 
 class SettledTables(NamedTuple):
-    """What adjudicate writes."""
-
     labels: TableRef
     votes: TableRef
 

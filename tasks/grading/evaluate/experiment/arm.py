@@ -51,8 +51,6 @@ class ExperimentArm(NamedTuple):
 
 
 class BootstrapPlan(NamedTuple):
-    """The bootstrap: draws and seed."""
-
     draws: int
     seed: int
 
