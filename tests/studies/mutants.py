@@ -32,7 +32,7 @@ COMPUTED |= {ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.Mod: ast.Mult, as
 MOST = 10
 """How many test files one mutant meets at most: what everything imports would meet all of them."""
 SECONDS = 300
-"""How long the tests of one mutant may take: one that hangs is killed."""
+"""How long the tests of one mutant may take: one that takes longer counts as killed, and 'too long' says so."""
 
 
 def changed(node: ast.AST) -> ast.AST | None:
@@ -193,9 +193,10 @@ def main() -> None:
         for mutant in mutants:
             begun = time.monotonic()
             mutant["killed"] = killed(mutant, Path(folder))
-            fate = "killed" if mutant["killed"] else "SURVIVES"
-            seconds = f"{time.monotonic() - begun:4.0f} s"
-            print(f"{fate:8} {seconds}  {mutant['file']}:{mutant['number']}  {mutant['mutant'].strip()}", flush=True)
+            seconds = time.monotonic() - begun
+            fate = ("too long" if seconds > SECONDS else "killed") if mutant["killed"] else "SURVIVES"
+            where = f"{mutant['file']}:{mutant['number']}"
+            print(f"{fate:8} {seconds:4.0f} s  {where}  {mutant['mutant'].strip()}", flush=True)
             if given.to:
                 given.to.write_text(json.dumps(mutants, indent=1))
     dead = sum(mutant["killed"] for mutant in mutants)
