@@ -296,6 +296,6 @@ def credit(bundle: Bundle, levels: Sequence[CriterionLevel]) -> Credit:
 def level_words(level: CriterionLevel) -> str:
     """A level that is neither the lowest nor the highest, in the rubric's words; '' for the others."""
     reached, criterion = level.level, level.criterion
-    if reached is None or reached in (0, criterion.top) or reached > criterion.top:
+    if reached is None or not 0 < reached < criterion.top:
         return ""
     return criterion.levels[reached]
