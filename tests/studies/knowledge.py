@@ -65,8 +65,6 @@ ITEMS = tuple(f"{form} {thing}" for form in FORMS for thing in THINGS)
 HELD_OUT = tuple(f"{tuple(FORMS)[place % 3]} {thing}" for place, thing in enumerate(THINGS))
 """Questions that no update sees: every fact in them is asked for in a question of another form."""
 TRAINED = tuple(item for item in ITEMS if item not in HELD_OUT)
-SENTENCE = 4
-"""Words of a fact or a reason."""
 SETTINGS = Reward(retention=Retention(weak_prerequisite=0.6, strong_prerequisite=0.2, activation=0.0))
 """The paper's retention factors."""
 
@@ -100,6 +98,8 @@ class World(NamedTuple):
     No effect of position was seen there (1.06, standard error .74, of hits)."""
     absent: float = 0.09
     """Share of criteria credited of which the answer has no word: DevAI."""
+    lead: str = ""
+    """What every fact begins with."""
 
 
 WORLDS = {
@@ -107,7 +107,16 @@ WORLDS = {
     "no false credit": World(unlicensed=0.0, wrong=0.0, absent=0.0),
     "knows much": World(knows=0.8, facts=0.7, reasons=0.2),
     "room for all": World(room=28),
+    "facts cost more": World(knows=0.9, facts=0.6, reasons=0.3, lead="all experts agree that "),
 }
+LEAD = [""]
+"""That of the world that is on, see `enter`."""
+
+
+def enter(world: str) -> World:
+    """Has questions and answers be those of a world from here on."""
+    LEAD[0] = WORLDS[world].lead
+    return WORLDS[world]
 
 
 def parts(item: str) -> tuple[str, str]:
@@ -119,7 +128,7 @@ def parts(item: str) -> tuple[str, str]:
 def sentence(item: str, criterion: str, value: str | None = None) -> str:
     """What meets a criterion; of a fact with another value."""
     thing = parts(item)[1]
-    return REASONS.get(criterion) or f"{thing} {criterion} {value or right(thing, criterion)} ."
+    return REASONS.get(criterion) or f"{LEAD[0]}{thing} {criterion} {value or right(thing, criterion)} ."
 
 
 def right(thing: str, attribute: str) -> str:
@@ -142,7 +151,7 @@ def imperfect(item: str, luck: random.Random, world: World, shown: Sequence[str]
             is_right = name in shown or name in REASONS or luck.random() < world.knows
             said.append(sentence(item, name, None if is_right else luck.choice(VALUES[name])))
     luck.shuffle(said)
-    return " ".join(said[: world.room // SENTENCE])
+    return " ".join(" ".join(said).split()[: world.room])
 
 
 class Read(NamedTuple):
@@ -162,15 +171,14 @@ class Read(NamedTuple):
 def read(item: str, text: str) -> Read:
     """The exact judge, whose word no training sees."""
     form, thing = parts(item)
-    words = text.split()
-    sentences = {" ".join(words[at : at + SENTENCE]) for at in range(len(words) - SENTENCE + 1)}
+    said = f" {' '.join(text.split())} "
     there: dict[str, bool | None] = {}
     earned: dict[str, bool] = {}
     for name, parents in FORMS[form].items():
         if name in REASONS:
-            there[name] = REASONS[name] in sentences
+            there[name] = f" {REASONS[name]} " in said
         else:
-            told = {value for value in VALUES[name] if sentence(item, name, value) in sentences}
+            told = {value for value in VALUES[name] if f" {sentence(item, name, value)} " in said}
             there[name] = told == {right(thing, name)} or (None if told else False)
         earned[name] = there[name] is True and all(earned[parent] for parent in parents)
     return Read(there, earned)
@@ -179,10 +187,12 @@ def read(item: str, text: str) -> Read:
 def best(form: str, room: int) -> float:
     """The quality of the best answer that has room, by trying all."""
     parents = FORMS[form]
+    words = {name: len(sentence(f"{form} {THINGS[0]}", name).split()) for name in parents}
     most = 0
-    for size in range(1, min(room // SENTENCE, len(parents)) + 1):
+    for size in range(1, len(parents) + 1):
         for chosen in combinations(parents, size):
-            if all(set(parents[name]) <= set(chosen) for name in chosen):
+            has_room = sum(words[name] for name in chosen) <= room
+            if has_room and all(set(parents[name]) <= set(chosen) for name in chosen):
                 most = size
     return most / len(parents)
 

@@ -360,10 +360,11 @@ def train(out: Path, world: str, name: str, seed: int, steps: int, taught_steps:
     if done.exists():
         return
     start = monotonic()
-    arm, tokenizer, room = ARMS[name], words_of(), knowledge.WORLDS[world].room
-    weights = out / f"taught_{room}_{knowledge.WORLDS[world].knows}_{seed}"
+    entered = knowledge.enter(world)
+    arm, tokenizer, room = ARMS[name], words_of(), entered.room
+    weights = out / f"taught_{room}_{entered.knows}_{seed}"
     if not weights.exists():
-        taught(seed, tokenizer, taught_steps, knowledge.WORLDS[world]).save_pretrained(weights)
+        taught(seed, tokenizer, taught_steps, entered).save_pretrained(weights)
     spent = monotonic() - start
     model = Qwen3ForCausalLM.from_pretrained(weights)
     run = Warehouse.open(out / "warehouse").run(f"{title}-{int(time.time())}")
@@ -480,10 +481,11 @@ def show(out: Path, picture: Path | None) -> None:
     for path in sorted(out.glob("*.parquet")):
         held = pd.read_parquet(path)
         world, name, seed, run = held[["world", "arm", "seed", "run"]].iloc[0]
+        knowledge.enter(world)
         held = held[["step", "item_id"]].assign(quality=exact(held))
         found[world, name, int(seed)] = told(measured(house.run(run)), held)
     for world in [name for name in knowledge.WORLDS if any(key[0] == name for key in found)]:
-        rooms = [knowledge.best(form, knowledge.WORLDS[world].room) for form in knowledge.FORMS]
+        rooms = [knowledge.best(form, knowledge.enter(world).room) for form in knowledge.FORMS]
         print(f"\n{world}; the best answers have {np.mean(rooms):.3f}; last {LAST} updates, 95% intervals over seeds")
         lines = []
         for name in ARMS:
@@ -492,12 +494,18 @@ def show(out: Path, picture: Path | None) -> None:
                 continue
             line: dict[str, object] = {"arm": name, "seeds": len(seeds)}
             for measure, title in MEASURES.items():
-                ends = [of.by_step[measure].dropna().iloc[-LAST:].mean() for of in seeds.values()]
-                line[title] = interval([of.items.mean() for of in seeds.values()] if measure == "quality" else ends)
+                last = [of.by_step[measure].dropna().iloc[-LAST:].mean() for of in seeds.values()]
+                line[title] = interval([of.items.mean() for of in seeds.values()] if measure == "quality" else last)
             flat = {seed: found[world, "flat", seed] for seed in seeds if (world, "flat", seed) in found}
+            ends, false_of_flat = (
+                {seed: of.by_step["unearned"].iloc[-LAST:].mean() for seed, of in all_.items()}
+                for all_ in (seeds, flat)
+            )
             apart = {seed: seeds[seed].items - of.items for seed, of in flat.items()}
             line["less flat, seeds"] = interval([of.mean() for of in apart.values()]) if apart else ""
             line["less flat, questions"] = interval(np.concatenate(list(apart.values()))) if apart else ""
+            shares = [ends[seed] / false for seed, false in false_of_flat.items() if seed in ends]
+            line["false credit, of flat's"] = interval(shares) if shares else ""
             line["alarm (departure)"] = ", ".join(f"{of.rang:g} ({of.departure:g})" for of in seeds.values())
             lines.append(line)
         print(pd.DataFrame(lines).to_csv(sep="|", index=False))
