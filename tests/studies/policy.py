@@ -542,7 +542,7 @@ def draw(curves: Mapping[tuple[str, int], pd.DataFrame], picture: Path) -> None:
         axis.set(title=titles[name], xlabel="update", ylim=(0, None))
         axis.spines[["top", "right"]].set_visible(False)
     figure.axes[0].legend(frameon=False, fontsize=8)
-    figure.savefig(picture, dpi=110)
+    figure.savefig(picture, dpi=80)
 
 
 def main() -> None:
