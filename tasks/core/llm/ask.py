@@ -76,10 +76,6 @@ class Wave:
 
     asked: int
     """Calls to the backend."""
-    from_store: int
-    """Requests whose reply was known, or came from another run that was asking for it."""
-    repaired: int
-    """Requests of a repairing wave that came out without violation."""
     prompt_tokens: int
     """Of the calls, as far as the backend counts them."""
     completion_tokens: int
@@ -114,7 +110,7 @@ def ask(
     """
     outcomes = [RequestOutcome[T](request) for request in requests]
     waiting: WaitingForReplies | None = None
-    pending, is_repair = [(outcome, outcome.request) for outcome in outcomes], False
+    pending = [(outcome, outcome.request) for outcome in outcomes]
     while pending:
         asked = [request for _, request in pending]
         digests = [digest(request, backend.model, backend.by_subject) for request in asked]
@@ -137,13 +133,11 @@ def ask(
         failed = [outcome for outcome, _ in pending if outcome.attempts[-1].has_failed]
         wave = Wave(
             asked=len(fresh),
-            from_store=sum(key in stored for key in digests),
-            repaired=len(asked) - len(failed) if is_repair else 0,
             prompt_tokens=sum(reply.prompt_tokens or 0 for reply in fresh.values()),
             completion_tokens=sum(reply.completion_tokens or 0 for reply in fresh.values()),
         )
         on_wave(wave)
-        backend, is_repair, pending = mender or backend, True, []
+        backend, pending = mender or backend, []
         for outcome in failed:
             following = repair(outcome.request, outcome.attempts)
             if following is not None:
