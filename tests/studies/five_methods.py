@@ -26,7 +26,8 @@ from rubricflow.tasks.grading.calibrate.alignment import Alignment
 
 SCALE = (0.0, 2.0, 1.0)
 SEALED = Path(__file__).resolve().parents[2] / "data" / "results" / "asap_sas_methods.csv"
-ARMS = ("dhs", "mts", "autoscore", "checkeval", "rulers", "no_evidence")
+ARMS = ("dhs", "mts", "autoscore", "checkeval", "rulers", "no_evidence", "unlocked")
+RULERS = ("rulers", "no_evidence", "unlocked")  # the whole, and its ablations
 DRAWS, SPLITS, FOLDS = 2_000, 20, 10
 
 
@@ -65,7 +66,7 @@ def scores_of(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[str, li
         raw, tie = (wide[name, arm].fillna(0).to_numpy(float) for name in ("score", "tie"))
         full = np.column_stack([raw, length, tie])
         ways["raw"][arm] = [alignment.snap(raw, SCALE)]
-        ways["paper"][arm] = mapped(full, human) if arm in ("rulers", "no_evidence") else ways["raw"][arm]
+        ways["paper"][arm] = mapped(full, human) if arm in RULERS else ways["raw"][arm]
         ways["alike"][arm] = mapped(full, human)
         ways["ours, half"][arm] = [wide["calibrated", arm].to_numpy(float)]
         if arm == "rulers":
@@ -101,8 +102,9 @@ def measured() -> pd.DataFrame:
                 gained = values - raw[arm]
                 rows.append(("alike, less raw", arm, len(known), gained[0], *interval(gained[1:]), *[math.nan] * 3))
         if way in ("raw", "alike"):
-            gained = found["rulers"] - found["no_evidence"]
-            rows.append((way, "rulers less no_evidence", len(known), gained[0], *interval(gained[1:]), *[math.nan] * 3))
+            for arm in RULERS[1:]:
+                gained = found["rulers"] - found[arm]
+                rows.append((way, f"rulers less {arm}", len(known), gained[0], *interval(gained[1:]), *[math.nan] * 3))
     columns = ["way", "method", "n", "QWK", "low", "high", "- dhs", "low ", "high "]
     return pd.DataFrame(rows, columns=columns)
 
