@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 from uuid import UUID
@@ -24,7 +25,7 @@ Event = Literal["rubricflow.checkpoint.failed", "rubricflow.gate.missed", "rubri
 def artifact_key(run_id: str, name: str) -> str:
     """The key of an artifact, `<study>-<what>` in lower case: runs of one study are its versions."""
     study = run_id.rpartition("-")[0] or run_id
-    return f"{study}-{name}".lower().replace("_", "-")
+    return re.sub(r"[^a-z0-9]+", "-", f"{study}-{name}".lower())
 
 
 def leave_text(run_id: str, name: str, text: str) -> None:

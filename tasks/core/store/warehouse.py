@@ -11,6 +11,7 @@ import hashlib
 import json
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -395,5 +396,8 @@ def pairs(table: pa.Table) -> list[tuple[Any, Any]]:
 
 def counted(run: Run, ref: TableRef, column: str) -> dict[str, int]:
     """Value -> number of its rows, for a column of texts without nulls; StoreError if they are not all there."""
-    counts = pc.value_counts(run.read(ref, [column])[column])
-    return {row["values"]: row["counts"] for row in counts.to_pylist()}
+    counts: Counter[str] = Counter()
+    for batch in run.batches(ref, [column]):
+        for row in pc.value_counts(batch[column]).to_pylist():
+            counts[row["values"]] += row["counts"]
+    return dict(counts)

@@ -69,7 +69,7 @@ def test_a_server_gets_the_key_that_the_engine_names():
         asked.append(name)
 
     backend = open_as("openai", Engine(model="m", key="block:judge"), key_of=key_of)
-    assert isinstance(backend, OpenAI)
+    assert isinstance(backend._backend, OpenAI)
     assert asked == ["block:judge"]
 
 
@@ -93,9 +93,10 @@ def test_without_vllm_the_extra_is_named(monkeypatch):
 
 
 def test_a_model_in_this_process_is_opened_once(installed, weights):
-    one, two = (open_as("vllm", Engine(model="tiny"), weights.parent) for _ in range(2))
+    engines = [Engine(model="tiny"), Engine(model="tiny"), Engine(model="tiny", logprobs=2)]
+    one, two, other = (open_as("vllm", engine, weights.parent)._backend for engine in engines)
     assert one is two
-    assert open_as("vllm", Engine(model="tiny", logprobs=2), weights.parent) is not one
+    assert other is not one
 
 
 def model(folder, **engine):

@@ -92,7 +92,6 @@ def words():  # type: ignore[no-untyped-def]
     return tokenizer()
 
 
-@settings(max_examples=10)
 @given(seed=st.integers(1, 10_000))
 @settings(max_examples=15)
 def test_tokens_keep_every_text(words, seed: int) -> None:  # type: ignore[no-untyped-def]
