@@ -28,8 +28,7 @@ from rubricflow.tasks.core.check.suite import check_values, columns
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, expectations, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.evaluation import Checks, Quarantine
-from rubricflow.tasks.core.store.catalogue import pattern
-from rubricflow.tasks.core.store.files import aside
+from rubricflow.tasks.core.store.files import aside, pattern
 from rubricflow.tasks.core.store.part import FORMAT as PARQUET
 from rubricflow.tasks.core.store.part import open_parquet
 from rubricflow.tasks.core.store.warehouse import Run

@@ -6,7 +6,6 @@ And a run's own records: its manifest, read and compared with the run, and where
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from rubricflow.tasks.core.contracts.errors import StoreError, UserError, first_
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, schema
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
-from rubricflow.tasks.core.store.files import aside, unsealed, write_atomically
+from rubricflow.tasks.core.store.files import MEMORY, aside, pattern, unsealed, write_atomically
 from rubricflow.tasks.core.store.part import forget, listed_once
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
@@ -52,8 +51,8 @@ WHERE parse_path(filename)[-4] IN (SELECT run_id FROM runs)"""
 
 
 SQL = Path(__file__).resolve().parents[3] / "sql"
-MEMORY, THREADS = "512MB", 4
-"""What DuckDB may hold for a stage, and how many threads share it: each needs some of its own."""
+THREADS = 4
+"""How many threads share `MEMORY`: each needs some of its own."""
 
 _BEGINNING = re.compile(r"(\s|--[^\n]*(\n|$)|/\*.*?\*/|\()*(pivot|select|from|with)\b", re.DOTALL | re.IGNORECASE)
 """How a statement begins that only reads, after comments."""
@@ -125,11 +124,6 @@ def refuse_broken(run: Run) -> None:
     """StoreError that names a file of the run that is not as it was written, whatever was seen of it before."""
     forget()
     run.all_parts()
-
-
-def pattern(file: Path | str) -> str:
-    """The pattern that means this file only: DuckDB reads the names of files as patterns."""
-    return glob.escape(str(file))
 
 
 def quoted(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import hashlib
 import json
 import os
@@ -155,6 +156,10 @@ def locked(folder: Path, busy: str = "") -> Iterator[None]:
         yield
 
 
+MEMORY = "512MB"
+"""What DuckDB may hold for a stage; what more there is it puts aside."""
+
+
 @contextlib.contextmanager
 def aside(root: Path, what: str) -> Iterator[Path]:
     """An empty folder `<root>/.aside/<what>-…` for this process, gone afterwards; StoreError where there can be none.
@@ -198,3 +203,8 @@ def _locked(folder: Path, how: int = 0) -> Iterator[None]:
         yield
     finally:
         os.close(number)
+
+
+def pattern(file: Path | str) -> str:
+    """The pattern that means this file only: DuckDB reads the names of files as patterns."""
+    return glob.escape(str(file))

@@ -21,8 +21,7 @@ from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.stats.arrays import Ints
 from rubricflow.tasks.core.stats.promise import MarkedAnswers
 from rubricflow.tasks.core.stats.scores import GIVEN, PROBABILITIES, ScoreTables, narrow, target_scores
-from rubricflow.tasks.core.store.catalogue import MEMORY, pattern
-from rubricflow.tasks.core.store.files import aside
+from rubricflow.tasks.core.store.files import MEMORY, aside, pattern
 from rubricflow.tasks.core.store.part import open_parquet, reading
 from rubricflow.tasks.core.store.warehouse import Run, counted, give_back
 
