@@ -102,7 +102,14 @@ class BackendWrapper(Backend):
 
     def answer(self, requests: Sequence[Request]) -> Answers:
         answers = self._backend.answer(requests)
-        return ReplyStream(self.through(requests, answers), lambda: length_hint(answers))
+
+        def arriving() -> Arriving:
+            try:
+                yield from self.through(requests, answers)
+            finally:  # who stops waiting gives up what is under way inside, too
+                getattr(answers, "close", lambda: None)()
+
+        return ReplyStream(arriving(), lambda: length_hint(answers))
 
     def through(self, requests: Sequence[Request], answers: Answers) -> Arriving:
         yield from answers

@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.llm import meters
+from rubricflow.tasks.core.llm.backend import Answers
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.meters import (
     LIVE,
@@ -40,6 +41,23 @@ def replied(request: Request) -> Reply:
 def price() -> Price:
     rates = (Rates(input=2.0, cached=2.0, cache_write=2.0, output=0.0),)
     return Price(rates, rates, "said", None)
+
+
+def test_who_stops_waiting_frees_the_model_inside() -> None:
+    free = []
+
+    class Engine(Scripted):
+        def answer(self, requests: Sequence[Request]) -> Answers:
+            try:
+                yield from super().answer(requests)
+            finally:
+                free.append(True)
+
+    answers = Metered(Engine(replied, model="m"), None).answer(REQUESTS)
+    next(answers)
+    answers.close()  # type: ignore[attr-defined]
+    assert free == [True]
+    assert METERS.counted()["open m"] == 0
 
 
 def test_calls_are_counted_as_they_come(price: Price) -> None:
