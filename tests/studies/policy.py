@@ -541,7 +541,7 @@ def draw(curves: Mapping[tuple[str, int], pd.DataFrame], picture: Path) -> None:
                 axis.fill_between(wide.index, wide.min(axis=1), wide.max(axis=1), color=colour, alpha=0.15, lw=0)
         axis.set(title=titles[name], xlabel="update", ylim=(0, None))
         axis.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].legend(frameon=False, fontsize=8)
+    figure.axes[4].legend(frameon=False, fontsize=8, loc="center right")  # words hardly differ: there is room
     figure.savefig(picture, dpi=80)
 
 
