@@ -35,12 +35,19 @@ from rubricflow.tasks.grading.judge.protocol import (
     spare_characters,
     unscored,
 )
-from rubricflow.tasks.grading.judge.rows import Called, Case, Decision, Graded, Grading, Judged, Rater, WorkedExample
+from rubricflow.tasks.grading.judge.rows import (
+    LONGEST,
+    Called,
+    Case,
+    Decision,
+    Graded,
+    Grading,
+    Judged,
+    Rater,
+    WorkedExample,
+)
 from rubricflow.tasks.grading.judge.schema import numbered_names
 from rubricflow.tasks.grading.judge.score import Scored
-
-LONGEST = 1_200
-"""Characters of a worked example that are shown."""
 
 
 def grade_batch(

@@ -38,6 +38,10 @@ class Decision(NamedTuple):
 GREEDY = Sampling()
 
 
+LONGEST = 1_200
+"""Characters of a worked example that are shown."""
+
+
 class WorkedExample(NamedTuple):
     """A response as people graded it. Scores are on steps of their scales."""
 

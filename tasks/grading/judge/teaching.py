@@ -22,8 +22,7 @@ from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.scores import people_marks, target_scores
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.tokens import tokens
-from rubricflow.tasks.grading.judge.grade import LONGEST
-from rubricflow.tasks.grading.judge.rows import Case, WorkedExample
+from rubricflow.tasks.grading.judge.rows import LONGEST, Case, WorkedExample
 from rubricflow.tasks.grading.judge.score import round_half_up
 from rubricflow.tasks.grading.judge.stored_cases import sheets_of
 

@@ -17,10 +17,10 @@ from rubricflow.tasks.core.llm.ask import ask
 from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.text.tokens import tokens
-from rubricflow.tasks.grading.judge.grade import LONGEST, check, first_requests, grade_batch, repair, show
+from rubricflow.tasks.grading.judge.grade import check, first_requests, grade_batch, repair, show
 from rubricflow.tasks.grading.judge.keep import differing
 from rubricflow.tasks.grading.judge.protocol import Part
-from rubricflow.tasks.grading.judge.rows import Rater, WorkedExample
+from rubricflow.tasks.grading.judge.rows import LONGEST, Rater, WorkedExample
 from rubricflow.tasks.grading.judge.teaching import GradedItem, spread
 
 NOBODY = Rater("nobody", "llm", Scripted([]))
