@@ -127,7 +127,12 @@ def telling(say: Callable[[str], None]) -> Iterator[None]:
 
 
 class _Collector:
-    """The meters in the form of Prometheus, when it asks."""
+    """The meters in the form of Prometheus, when it asks. A piece that ends is for a moment in neither count, and one
+    that is worked anew begins at 0: what only grows is given as it was at most, or Prometheus would take it for a
+    restart."""
+
+    def __init__(self) -> None:
+        self._most: dict[str, float] = {}
 
     def collect(self) -> Iterator[Any]:
         """A family for each meter."""
@@ -141,7 +146,8 @@ class _Collector:
             family = kind(f"rubricflow_judge_{what}", words, labels=["model"])
             for name, amount in counts.items():
                 if name.startswith(f"{what} "):
-                    family.add_metric([name.partition(" ")[2]], amount)
+                    self._most[name] = max(amount, self._most.get(name, 0))
+                    family.add_metric([name.partition(" ")[2]], amount if what == "open" else self._most[name])
             yield family
         done = GaugeMetricFamily("rubricflow_stage_done", "Share of a stage that is done, 0 to 1", labels=["stage"])
         for stage, share in SHARES.copy().items():

@@ -183,8 +183,8 @@ def share_out(
 
         def done(name: str, result: PieceResult) -> None:
             errors.update(result.errors)
-            METERS.add(result.asked)
             piece = under_way.pop(name)
+            METERS.add(result.asked)
             ended(piece, result.counts)
             progress.ended(result.counts)
 
@@ -215,9 +215,8 @@ def share_out(
             if ledger:
                 with suppress(StoreError):
                     ledger.close_lanes(command, 0, workers)
-                    open_replies(
-                        stage.run.warehouse.replies
-                    ).close()  # workers keep them open, and what they wrote apart
+                    # Workers keep the replies open, and what they wrote lies apart until somebody closes them last.
+                    open_replies(stage.run.warehouse.replies).close()
                 ledger.close()
 
     on_engine(placement, f"{stage.label} {stage.members[0]}", work)

@@ -110,6 +110,12 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     serve_meters.cache_clear()
 
 
+def read_meters(port: int) -> dict[tuple[str, ...], float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {(s.name, *sorted(s.labels.values())): s.value for family in families for s in family.samples}
+
+
 def test_prometheus_finds_own_calls_and_those_of_workers(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     meters.METERS.add({"calls m": 3, "prompt_tokens m": 30, "open m": 1, "usd m": 0.5})
     monkeypatch.setitem(SHARES, "judge", 0.25)
@@ -117,11 +123,12 @@ def test_prometheus_finds_own_calls_and_those_of_workers(port: int, monkeypatch:
     try:
         serve_meters()
         serve_meters()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            families = text_string_to_metric_families(answer.read().decode())
-        found = {(s.name, *sorted(s.labels.values())): s.value for family in families for s in family.samples}
+        found = read_meters(port)
     finally:
         LIVE.pop()
+    meters.METERS.add({"open m": -1})
+    later = read_meters(port)  # the piece has ended, and its counts are not with the others yet
+    assert (later["rubricflow_judge_calls_total", "m"], later["rubricflow_judge_open", "m"]) == (5, 0)
     assert found == {
         ("rubricflow_judge_calls_total", "m"): 5,
         ("rubricflow_judge_calls_total", "other"): 1,
