@@ -24,10 +24,10 @@ from rubricflow.tasks.core.contracts.tables.calibration import (
 )
 from rubricflow.tasks.core.llm.calls import in_words, pace
 from rubricflow.tasks.core.monitor.artifacts import saying
+from rubricflow.tasks.core.monitor.piece_progress import PieceCounts
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.monitor.shared_stage import (
     Piece,
-    PieceCounts,
     PieceResult,
     SharedStage,
     require_visible,

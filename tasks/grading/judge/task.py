@@ -30,12 +30,11 @@ from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.meters import METERS
 from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.monitor.artifacts import saying
+from rubricflow.tasks.core.monitor.piece_progress import PieceCounts, PieceProgress
 from rubricflow.tasks.core.monitor.runs import credential, log, task
 from rubricflow.tasks.core.monitor.shared_stage import (
     Cutting,
     Piece,
-    PieceCounts,
-    PieceProgress,
     PieceResult,
     SharedStage,
     require_visible,

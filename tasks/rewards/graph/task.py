@@ -21,10 +21,10 @@ from rubricflow.tasks.core.llm.meters import telling
 from rubricflow.tasks.core.llm.opening import model_of, open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies, shown_place
 from rubricflow.tasks.core.llm.request import Reply, Request, digest
+from rubricflow.tasks.core.monitor.piece_progress import PieceCounts
 from rubricflow.tasks.core.monitor.runs import credential, task
 from rubricflow.tasks.core.monitor.shared_stage import (
     Piece,
-    PieceCounts,
     PieceResult,
     SharedStage,
     share_out,

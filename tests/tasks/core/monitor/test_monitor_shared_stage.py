@@ -22,15 +22,13 @@ from rubricflow.tasks.core.llm.ledger import CallLedger, Lane
 from rubricflow.tasks.core.llm.meters import CallMeters
 from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.monitor.piece_progress import Lookout, PieceCounts, PieceProgress
 from rubricflow.tasks.core.monitor.shared_stage import (
     FIRST,
     ROUNDS,
     SHORTEST_S,
     Cutting,
-    Lookout,
     Piece,
-    PieceCounts,
-    PieceProgress,
     PieceResult,
     SharedStage,
     Terms,
