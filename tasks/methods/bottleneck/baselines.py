@@ -64,7 +64,7 @@ class Pooled(StateEncoder):
         encoder.train(False)
         rows = np.arange(len(encoder.lengths))
         self.width, self.lengths = encoder.width, np.ones_like(rows)
-        self.means = read(mean_state, encoder, rows).astype(np.float32)
+        self.means = read(mean_state, encoder, rows, encoder.device).astype(np.float32)
         """(n, d)."""
 
     def __call__(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -124,7 +124,7 @@ def cb_llm(
     layer.cpu()
 
     def estimate(encoder: StateEncoder, rows: Ints) -> Estimates:
-        return Estimates(None, head(read(layer, encoder, rows)))
+        return Estimates(None, head(read(layer, encoder, rows, layer.bias.device)))
 
     return Trained(weights, (course.epochs, 0), validation, parameters, course.history, estimate)
 

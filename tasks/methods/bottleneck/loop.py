@@ -200,18 +200,16 @@ def decayed(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> li
     ]
 
 
-def read(
-    model: Callable[[Tensor, Tensor], Tensor], encoder: StateEncoder, rows: Ints, device: torch.device | None = None
-) -> Floats:
+def read(model: Callable[[Tensor, Tensor], Tensor], encoder: StateEncoder, rows: Ints, device: torch.device) -> Floats:
     """What a model gives for the states of some rows, (len(rows), …) in their order, without gradients.
 
-    model: of states (B, T, d) and mask (B, T) to B rows of numbers; device: where it lies, None for the encoder's.
+    model: of states (B, T, d) and mask (B, T) to B rows of numbers; device: where it lies.
     """
     parts = list(by_length(encoder.lengths[rows], READ_TOKENS))
     outputs = []
     with torch.inference_mode():
         for places in parts:
-            states, mask = (tensor.to(device or tensor.device) for tensor in encoder(rows[places]))
+            states, mask = (tensor.to(device) for tensor in encoder(rows[places]))
             outputs.append(model(states, mask).double().cpu().numpy())
     in_order: Floats = np.concatenate(outputs)[np.argsort(np.concatenate(parts))]
     return in_order
