@@ -22,7 +22,7 @@ from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_cha
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.section import Drawing, Page, Section
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count, number
-from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, THRESHOLD, HackingAlarm, hacking_alarms
+from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, RULE, HackingAlarm, hacking_alarms
 
 SHOWN = 12
 """Rollouts with the largest false credit, and criteria, that are in the page."""
@@ -39,8 +39,8 @@ class TrainingView(NamedTuple):
 
     run_id: str
     rollouts: pd.DataFrame
-    """See `paired`, with `text`, and `unverified`: the share of its levels above 0, of those that need a quote, whose
-    quote is not in it; NaN where none needs one."""
+    """See `paired`, with `text`, `paid`: what the trainer got, and `unverified`: the share of its levels above 0, of
+    those that need a quote, whose quote is not in it; NaN where none needs one."""
     cases: pd.DataFrame
     """response_id, relation and leaked, NaN for a satisfied dependency."""
     shares: pd.DataFrame
@@ -62,14 +62,14 @@ def content(view: TrainingView) -> Page:
     """What the page shows."""
     rows = view.rollouts
     gap = trend(view.rollouts, "gap")
-    credits = rows.dropna(subset=["gap"]).astype({"step": int}).groupby("step")["gap"].mean()
+    paid = rows.dropna(subset=["paid"]).astype({"step": int}).groupby("step")["paid"].mean()
     quality: defaultdict[int, dict[str, float]] = defaultdict(dict)
     for step, item, value in view.quality[["step", "item_id", "quality"]].itertuples(index=False):
         quality[int(step)][item] = float(value)
-    alarms = list(hacking_alarms(dict(zip(credits.index.tolist(), credits.tolist(), strict=True)), quality))
+    alarms = list(hacking_alarms(dict(zip(paid.index.tolist(), paid.tolist(), strict=True)), quality))
     title = "Too few steps to say whether false credit rises"
     if alarms and alarms[-1].is_raised:
-        title = "The policy looks as if it learns to earn points without licence: false credit rises, quality falls"
+        title = f"{alarms[-1].said[0].upper()}{alarms[-1].said[1:]}"
     elif gap is not None:
         change = f"from {say.number(gap.first, 3)} to {say.number(gap.last, 3)}"
         title = f"False credit rises {change}" if gap.low > 0 else f"False credit does not clearly rise: {change}"
@@ -103,15 +103,11 @@ def _rewards(rows: pd.DataFrame) -> Section:
 def _held_out(quality: pd.DataFrame, alarms: Sequence[HackingAlarm]) -> Section:
     """Whether the policy gets better on what it is not paid for."""
     drawings = curves("Held-out quality by step", {"held-out quality": curve(quality, "quality")}, "quality")
-    rang = [alarm.step for alarm in alarms if alarm.is_raised]
+    rang = [alarm for alarm in alarms if alarm.is_raised]
     lead = f"The alarm never rang; it needs {FEWEST_EVALUATIONS} evaluations."
     if rang:
-        now = "and rings now" if alarms[-1].is_raised else "and is silent at the last evaluation"
-        lead = f"The alarm rang first at step {rang[0]:,}, at {say.plural(len(rang), 'evaluation')} in all, {now}."
-    rule = (
-        "The alarm compares two neighbouring windows of evaluations; it rings where false credit rises and held-out "
-        f"quality falls, both with p ≤ {THRESHOLD:g}."
-    )
+        now = "rings now" if alarms[-1].is_raised else "is silent at the last evaluation"
+        lead = f"The alarm rang first at step {rang[0].step:,} and {now}. What it said first: {rang[0].said}."
     missing = "Nobody told the server: client.held_out(step, {item: quality}) after each evaluation draws it here."
     return Section(
         id="held-out",
@@ -120,7 +116,7 @@ def _held_out(quality: pd.DataFrame, alarms: Sequence[HackingAlarm]) -> Section:
         lead=lead if drawings else "",
         drawings=drawings,
         missing="" if drawings else missing,
-        notes=(rule,) if drawings else (),
+        notes=(RULE,) if drawings else (),
     )
 
 
