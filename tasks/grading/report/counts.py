@@ -69,7 +69,8 @@ QUERIES = {
             SELECT rubric_id, unnest(from_json(content -> 'criteria',
                 '[{{"id": "VARCHAR", "text": "VARCHAR"}}]'), recursive := true) FROM bundles)
         SELECT CASE kind WHEN 'credit' THEN 'credit' ELSE 'no credit' END
-                || CASE WHEN doubted AND kind = 'credit' THEN ', doubted' WHEN doubted THEN ', proposed' ELSE '' END AS look,
+                || CASE WHEN doubted AND kind = 'credit' THEN ', doubted' WHEN doubted THEN ', proposed' ELSE '' END
+                AS look,
             CASE given WHEN true THEN 'give it' WHEN false THEN 'do not' ELSE '–' END AS people,
             coalesce(sought.text, criterion_id)[:300] AS looked_for,
             coalesce(substr(responses.text, supports.start + 1, supports."end" - supports.start)[:500], '–') AS passage,
