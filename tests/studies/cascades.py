@@ -2,8 +2,10 @@
 
 simulate: classes whose truth is known, 500 studies a cell: cascades of two and three judges whose errors hang together,
 weak, middling and strong, with 50 to 400 labels. A promise is broken where more of what goes out is wrong than it says.
-Cost is beside that of the best limits in hindsight: of all combinations the cheapest that keeps the promise in truth
-(`known`), and the cheapest of those that pass the test on these labels, too (`passing`).
+Cost is beside that of limits that nobody can choose who knows no more than labels: the cheapest combination that keeps
+the promise in truth (`known`); the cheapest of those that pass the test on these labels, too (`passing`); and those of
+an oracle that knows what every combination costs, whether it keeps the promise, and how likely each labelled score was
+to be wrong, but must put them on a path before it sees which are, and test them as `least_cost` does (`oracle`).
 rewardbench: recorded scores of GPT-5.4 and Claude models for RewardBench 2 (--data FILE, its scores.parquet): the best
 of the responses to a prompt is chosen, wrongly where it is not the one that people chose, or tied. The risk is learned
 from the margin between the best two mean scores, on labelled prompts, for each step; limits are those of the least
@@ -29,25 +31,26 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
-from rubricflow.tasks.core.stats.promise import exact_interval, tolerated
+from rubricflow.tasks.core.stats.promise import exact_interval
 from rubricflow.tasks.grading.calibrate.fit import outcome
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, folds
-from rubricflow.tasks.grading.calibrate.rows import LabelledRows
+from rubricflow.tasks.grading.calibrate.rows import LabelledRows, RiskRows
 from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, risks, sigmas
 from rubricflow.tasks.grading.cascade.limits import (
     NEVER,
     CascadeTerms,
     ChosenLimits,
     StepRisks,
+    _chance,
     _grid,
+    _last_passed,
     _limits,
     _tried,
-    least_cost,
     stopping,
 )
 
-STUDIES, HINDSIGHT = 500, 60
-"""Of a cell, every second one with authors who answer several questions; and those whose best limits are looked for."""
+STUDIES = 500
+"""Of a cell, every second one with authors who answer several questions."""
 CONFIDENCE, TARGET = 0.9, 0.1
 IN_COMMON = 0.5
 NEW = 1_000
@@ -63,8 +66,8 @@ PEOPLE = 20
 """What people cost, in answers of the dearest step."""
 
 
-def new_risks(labels: LabelledRows, new: LabelledRows) -> tuple[Floats, Floats, Bools, tuple[Floats, Bools, Bools]]:
-    """(level, risk and whether it may go out of new answers; risk, wrong and the same of the labelled ones)."""
+def new_risks(labels: LabelledRows, new: LabelledRows) -> tuple[Floats, Floats, Bools, RiskRows]:
+    """(level, risk and whether it may go out of new answers; the same of the labelled ones)."""
     fold = folds(labels.cluster)
     tried = cross_fit("linear", labels, fold, 2.5)
     spread, known, _ = outcome(labels, tried, fold, Release(tolerance=TOLERANCE, confidence=CONFIDENCE))
@@ -77,40 +80,49 @@ def new_risks(labels: LabelledRows, new: LabelledRows) -> tuple[Floats, Floats, 
     if spread.errors is not None:
         effect = np.array([spread.errors.effect(item) for item in new.items])[new.item]
         risk = error_risk(spread.errors, Placed(steps, level, new.top, risk), new.matrix, effect)
-    return level, risk, ~mapped.clipped, (known.risk, known.wrong, ~known.clipped)
+    return level, risk, ~mapped.clipped, known
 
 
 def study(
-    noises: Sequence[float], costs: Sequence[float], n: int, clustered: bool, hindsight: bool, rng: np.random.Generator
+    noises: Sequence[float], costs: Sequence[float], n: int, clustered: bool, rng: np.random.Generator
 ) -> dict[str, float]:
-    """One study: what its limits let out of new answers, what of that is wrong in truth, and costs; hindsight: whether
-    those of the best limits, too."""
+    """One study: what its limits let out of new answers, what of that is wrong in truth, and costs."""
     world, by_people = World(1, clustered, 1.0), PEOPLE * max(costs)
-    labels, _ = drawn_by_judges(world, noises, IN_COMMON, round(n / 3), rng)
+    labels, true = drawn_by_judges(world, noises, IN_COMMON, round(n / 3), rng)
     new, truth = drawn_by_judges(replace(world, clustered=False), noises, IN_COMMON, round(NEW / 3), rng)
     seen = [new_risks(one, other) for one, other in zip(labels, new, strict=True)]
-    risk, wrong, may_go = (np.column_stack(column) for column in zip(*(one[3] for one in seen), strict=True))
-    rows = StepRisks(risk, wrong, may_go, labels[0].cluster)
-    of_new = (
+    told = [one[3] for one in seen]
+    rows = StepRisks(
+        np.column_stack([one.risk for one in told]),
+        np.column_stack([one.wrong for one in told]),
+        ~np.column_stack([one.clipped for one in told]),
+        labels[0].cluster,
+    )
+    terms = CascadeTerms(costs, by_people, TARGET, CONFIDENCE)
+    policies = _grid(rows)
+    tried = _tried(rows, policies, terms)
+    share, cost, out = _exact(
         np.column_stack([one[1] for one in seen]),
         np.column_stack([one[2] for one in seen]),
         np.column_stack([wrongness(level, truth, 1, TOLERANCE) for level, *_ in seen]),
+        policies,
+        terms,
     )
-    terms = CascadeTerms(costs, by_people, TARGET, CONFIDENCE)
-    made = least_cost(rows, terms)
-    people_alone = costs[0] + by_people
-    found = {"made": made is not None, "out": 0.0, "wrong": np.nan, "cost": people_alone, "people": people_alone}
-    if made is not None:
-        share, cost, went = _exact(of_new, np.array([made.limits]), costs, by_people)
-        found |= {"out": went[0], "wrong": share[0], "cost": cost[0]}
-    if hindsight:
-        policies = _grid(rows)
-        told, (share, cost, _) = _tried(rows, policies, terms), _exact(of_new, policies, costs, by_people)
-        keeps = share <= TARGET
-        allowed = tolerated(np.maximum(told.released, 1), told.worth, TARGET, 1 - CONFIDENCE)
-        passes = keeps & (told.wrong <= allowed) & (told.released > 0)
-        found |= {"known": cost[keeps].min(initial=people_alone), "passing": cost[passes].min(initial=people_alone)}
-    return found | {"broken": found["wrong"] > TARGET}
+    allowed, chance = _chance(rows, tried, terms)
+    keeps, passes = share <= TARGET, (tried.released > 0) & (tried.wrong <= allowed)
+    # What the labels would show in the mean, had they been marked again and again.
+    likely = np.column_stack([wrongness(one.level, true, 1, TOLERANCE) for one in told])
+    expected = _exact(rows.risk, rows.open, likely, policies, terms)[0] * tried.released
+    oracle = _chance(rows, tried._replace(expected=expected), terms)[1] * keeps
+    alone = costs[0] + by_people
+    found = {"out": 0.0, "wrong": np.nan, "cost": alone, "oracle": alone, "people": alone}
+    if (at := _last_passed(tried, allowed, chance, tried.cost)) is not None:
+        found |= {"out": out[at], "wrong": share[at], "cost": cost[at]}
+    if (at := _last_passed(tried, allowed, oracle, cost)) is not None:
+        found["oracle"] = cost[at]
+    best = {"known": keeps, "passing": keeps & passes}
+    found |= {name: cost[which].min(initial=alone) for name, which in best.items()}
+    return found | {"made": found["out"] > 0, "broken": found["wrong"] > TARGET}
 
 
 def least_error(rows: StepRisks, costs: Sequence[float], most: float, confidence: float) -> ChosenLimits | None:
@@ -134,41 +146,46 @@ def least_error(rows: StepRisks, costs: Sequence[float], most: float, confidence
 
 
 def _exact(
-    new: tuple[Floats, Bools, Floats], policies: Floats, costs: Sequence[float], by_people: float
+    risk: Floats, is_open: Bools, chance: Floats, policies: Floats, terms: CascadeTerms
 ) -> tuple[Floats, Floats, Floats]:
-    """(share wrong of what goes out, cost of an answer, share that goes out) under each combination, in truth. new: of
-    new answers the risk at each step, whether the score may go out, and the chance that it is wrong."""
-    risk, is_open, chance = new
-    share, cost, out = [], [], []
-    for limits in policies:
-        at = stopping(risk, is_open, limits)
-        went = at < len(costs)
-        asked = sum(c * (at >= k).mean() for k, c in enumerate(costs) if k == 0 or limits[k] > NEVER)
-        share.append(chance[np.flatnonzero(went), at[went]].mean() if went.any() else 0.0)
-        cost.append(asked + by_people * (~went).mean())
-        out.append(went.mean())
-    return np.array(share), np.array(cost), np.array(out)
+    """(share wrong of what goes out, cost of an answer, share that goes out), (m,), under each combination, in truth.
+    risk, is_open, chance: (n, K), of answers at each step: risk, whether it may go out, how likely it is wrong."""
+    marks = [np.unique(column) for column in policies.T]
+    place = [np.searchsorted(mark, column) for mark, column in zip(marks, policies.T, strict=True)]
+    # The first limit at which each answer stops; beyond the last where at none.
+    bins = np.where(is_open, np.column_stack([*map(np.searchsorted, marks, risk.T)]), [*map(len, marks)])
+    n, (wrong, out, cost) = len(risk), np.zeros((3, len(policies)))
+    for step, price in enumerate(terms.costs):
+        cost += price * (1 - out) * ((policies[:, step] > NEVER) | (step == 0))
+        for total, weight in ((wrong, chance[:, step]), (out, np.ones(n))):
+            table = np.zeros([len(mark) + 1 for mark in marks[: step + 1]])
+            np.add.at(table, tuple(bins[:, : step + 1].T), weight / n)
+            for axis in range(step):  # what stopped at no step before
+                table = table.sum(axis=axis, keepdims=True) - table.cumsum(axis=axis)
+            total += table.cumsum(axis=step)[tuple(place[: step + 1])]
+    share = np.divide(wrong, out, out=np.zeros(len(policies)), where=out > 1e-12)
+    return share, cost + terms.by_people * (1 - out), out
 
 
-def simulate(studies: int, sizes: Sequence[int]) -> None:
+def simulate(studies: int, sizes: Sequence[int], names: Sequence[str]) -> None:
     """Broken promises, and costs beside the best in hindsight."""
     for number, (name, (noises, costs)) in enumerate(JUDGES.items()):
-        for n in sizes:
-            cells = [
-                study(noises, costs, n, at % 2 == 1, at < HINDSIGHT, np.random.default_rng([number, n, at]))
-                for at in range(studies)
+        for n in sizes if name in names else ():
+            rows = [
+                study(noises, costs, n, at % 2 == 1, np.random.default_rng([number, n, at])) for at in range(studies)
             ]
-            frame = pd.DataFrame(cells).astype(float)
-            broken = int(frame["broken"].sum())
+            frame = pd.DataFrame(rows).astype(float)
+            broken, mean = int(frame["broken"].sum()), frame.mean()
             low, high = exact_interval(broken, studies)
-            mean, some = frame.mean(), frame[:HINDSIGHT].mean()
-            # Of what the best limits save of people's work.
-            saved = [(some["people"] - some["cost"]) / (some["people"] - some[best]) for best in ("passing", "known")]
+            errors = frame.sem()
+            over = (frame["cost"] - frame["oracle"]).sem() / mean["oracle"]
             print(
                 f"{name:9} {n:4} labels: promise made {mean['made']:.2f}, held {1 - broken / studies:.3f} "
                 f"[{1 - high:.3f}, {1 - low:.3f}] (n = {studies}), out {mean['out']:.2f}, wrong {mean['wrong']:.3f}; "
-                f"cost {some['cost']:.1f}, passing {some['passing']:.1f}, known {some['known']:.1f}, people alone "
-                f"{some['people']:.0f}: {saved[0]:.0%} and {saved[1]:.0%} of what these save (n = {HINDSIGHT})",
+                f"cost {mean['cost']:.1f} ± {errors['cost']:.1f}, oracle {mean['oracle']:.1f} (cost "
+                f"{mean['cost'] / mean['oracle'] - 1:+.0%} ± {over:.0%}), passing {mean['passing']:.1f} "
+                f"({mean['cost'] / mean['passing'] - 1:+.0%}), known {mean['known']:.1f}, people alone "
+                f"{mean['people']:.0f}",
                 flush=True,
             )
 
@@ -253,11 +270,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data/rewardbench2_scores/scores.parquet"))
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--studies", type=int, default=STUDIES)
+    parser.add_argument("--judges", nargs="*", choices=JUDGES, default=[*JUDGES])
     parser.add_argument("--labels", type=int, nargs="*", help="50 to 400, or 100 to 400")
     given = parser.parse_args()
     warnings.filterwarnings("ignore", category=RuntimeWarning)
     if given.part == "simulate":
-        simulate(given.studies, given.labels or [50, 100, 200, 400])
+        simulate(given.studies, given.labels or [50, 100, 200, 400], given.judges)
     else:
         rewardbench(given.data, given.labels or [100, 200, 400], given.repeats)
 

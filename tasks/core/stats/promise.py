@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from scipy.special import betainc
 from scipy.stats import beta, binom, poisson
 
 from rubricflow.tasks.core.stats.agreement import SLACK
@@ -187,7 +188,7 @@ def tolerated(released: Ints, worth: Floats, target: float | Floats, level: floa
         middle = (passes + fails) // 2
         counted = middle * worth / released
         # P(Bin(n, q) <= w) is that of a beta variable above q, which does not ask for whole numbers.
-        p = beta.sf(target, counted + 1, worth - counted)
+        p = betainc(worth - counted, counted + 1, 1 - target)
         # 1 - 0.9 is less than a tenth in its last digit.
         ok = (p <= level * (1 + SLACK)) & (middle >= 0)
         passes, fails = np.where(ok, middle, passes), np.where(ok, fails, middle)

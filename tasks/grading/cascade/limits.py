@@ -114,16 +114,22 @@ def least_costs(rows: StepRisks, times: npt.NDArray[np.float32], terms: CascadeT
 
 
 def _cheapest(rows: StepRisks, policies: Floats, tried: _Tried, terms: CascadeTerms) -> ChosenLimits | None:
-    allowed, chance = _chance(rows, tried, terms)
-    path, cost = list[int](), np.inf
-    for at in np.lexsort((tried.cost, -chance)):  # the likeliest first, of those the cheapest
-        if chance[at] < LEAST_CHANCE and (path or not chance[at]):
+    at = _last_passed(tried, *_chance(rows, tried, terms), tried.cost)
+    return None if at is None else _limits(policies, tried, at, terms.confidence)
+
+
+def _last_passed(tried: _Tried, allowed: Ints, chance: Floats, costs: Floats) -> int | None:
+    """The last combination of the path that passes, as do all before it. allowed, chance: as of `_chance`; costs: (m,),
+    what is known of them without the labels."""
+    last, cost = None, np.inf
+    for at in np.lexsort((costs, -chance)):  # the likeliest first, of those the cheapest
+        if chance[at] < LEAST_CHANCE and (cost < np.inf or not chance[at]):
             break
-        if tried.cost[at] <= (1 - CHEAPER) * cost:
-            path.append(int(at))
-            cost = tried.cost[at]
-    passed = int(np.logical_and.accumulate(tried.wrong[path] <= allowed[path]).sum()) if path else 0
-    return _limits(policies, tried, path[passed - 1], terms.confidence) if passed else None
+        if costs[at] <= (1 - CHEAPER) * cost:
+            if tried.wrong[at] > allowed[at]:
+                break
+            last, cost = int(at), costs[at]
+    return last
 
 
 def foreseen_cost(rows: StepRisks, terms: CascadeTerms) -> float:
