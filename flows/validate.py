@@ -87,7 +87,7 @@ def plan_costs(
         print_rows(["what", "how much", "by what"], [*proposal(read_study, warehouse, most, budget_usd)])
         return
     rows = []
-    readings = _readings(Path(study), limit)
+    _, readings = _readings(Path(study), limit)
     for name, read in readings.items():
         judge = read.study.judge
         servers = Servers(replicas, tokens_per_second, judge.engine)
@@ -102,7 +102,7 @@ def planned_calls(study_file: Path, limit: int | None = None) -> list[tuple[str,
     """(item, with its juror where there are several, responses, settled without a call, calls, prompt tokens at four
     characters each); sums in the last row."""
     rows: list[tuple[str, int, int, int, int]] = []
-    for name, read in _readings(study_file, limit).items():
+    for name, read in _readings(study_file, limit)[1].items():
         for item, _, cases in read.items:
             settled = sum(map(asks_nobody, cases))
             requests = [request for case in asked_about(cases) for request in expected_requests(case, NOBODY)]
@@ -122,7 +122,7 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     # A folder without its marker is left as it is: validating makes no warehouse.
     is_there = warehouse is not None and (warehouse / MARKER).exists()
     opened = Warehouse.open(warehouse) if warehouse is not None and is_there else None
-    read, base = _read_study(study_file, limit, warehouse=opened), study_file.parent
+    (read, readings), base = _readings(study_file, limit, opened), study_file.parent
     study = read.study
     for file, words in read_as(study.data, base).items():
         yield "ok", file, f"read as {words}"
@@ -134,7 +134,6 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
         yield "warning", "rubrics", "made by rules of thumb here; the judge's model makes them when the study is graded"
     yield from _graphs(read, base)
     yield from _rubrics(read)
-    readings = _readings(study_file, limit, read)
     for name, reading in readings.items():
         judge, of = reading.study.judge, f"{name}: " if name else ""
         if study.judge.cost_limit is not None and not is_free(judge) and price_of(judge.engine) is None:
@@ -147,15 +146,17 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     for who, judge, of_judge in _askers(readings, study_file, limit):
         yield from (("ok", what, f"{usd}; {basis}") for what, usd, basis in cost_rows(cost_range(of_judge, judge), who))
     if study.annotation:
-        yield from _bundles(_read_study(study_file, limit, study.annotation.asked), "annotators, item")
+        yield from _bundles(_read_study(study_file, limit, {"": study.annotation.asked})[""], "annotators, item")
 
 
-def _readings(study_file: Path, limit: int | None, read: StudyToValidate | None = None) -> dict[str, StudyToValidate]:
-    """The study as each of its jurors judges it, by name; with the empty name where one judge does, as it was read."""
+def _readings(
+    study_file: Path, limit: int | None, warehouse: Warehouse | None = None
+) -> tuple[StudyToValidate, dict[str, StudyToValidate]]:
+    """The study, and as each of its jurors judges it, by name; with the empty name where one judge does."""
     jurors = load_study(study_file).judge.jurors
-    if "" in jurors:
-        return {"": read or _read_study(study_file, limit)}
-    return {name: _read_study(study_file, limit, juror) for name, juror in jurors.items()}
+    read = _read_study(study_file, limit, {"": None, **{name: jurors[name] for name in jurors if name}}, warehouse)
+    whole = read.pop("")
+    return whole, read or {"": whole}
 
 
 def _askers(
@@ -167,13 +168,14 @@ def _askers(
         if BACKENDS[study.judge.backend].needs == "engine":
             yield f"juror {name}" if name else "judging", study.judge, read.cases
     if study.evaluation.judge:
-        for name, judge in study.evaluation.judge.jurors.items():
-            if BACKENDS[judge.backend].needs == "engine":
-                yield f"evaluation {name}".strip(), judge, _read_study(study_file, limit, judge).cases
+        jurors = study.evaluation.judge.jurors.items()
+        paid = {name: judge for name, judge in jurors if BACKENDS[judge.backend].needs == "engine"}
+        for name, of in _read_study(study_file, limit, paid).items() if paid else ():
+            yield f"evaluation {name}".strip(), of.study.judge, of.cases
     if study.annotation is None:
         return
     asking = [name for name, one in study.annotation.annotators.items() if BACKENDS[one.backend].needs == "engine"]
-    cases = _read_study(study_file, limit, study.annotation.asked).cases if asking else []
+    cases = _read_study(study_file, limit, {"": study.annotation.asked})[""].cases if asking else []
     for name in asking:
         yield f"annotator {name}", study.annotation.judge(name), cases
 
@@ -285,37 +287,42 @@ class StudyToValidate(NamedTuple):
 
 
 def _read_study(
-    study_file: Path, limit: int | None, judge: Judge | None = None, warehouse: Warehouse | None = None
-) -> StudyToValidate:
-    """judge: in place of the study's own; warehouse: where its run may have locked rubrics that a model made."""
-    study, base = load_study(study_file), study_file.parent
-    study = study.model_copy(update={"judge": judge or study.judge})
-    by_model = asks(study.rubrics) and BACKENDS[study.judge.lead.backend].reads_prose
-    before: list[dict[str, Any]] = []
-    if by_model:
-        study = study.model_copy(update={"judge": study.judge.lead.model_copy(update={"backend": "embedded"})})
-        own = plan(study_file, warehouse.root, limit).run if warehouse else None
-        before = own.table(Bundles, "lock").to_pylist() if own and own.done("lock", "all") else []
+    study_file: Path, limit: int | None, judges: Mapping[str, Judge | None], warehouse: Warehouse | None = None
+) -> dict[str, StudyToValidate]:
+    """The study by each of some judges, by name, ingested once. judges: None for the study's own; warehouse: where its
+    run may have locked rubrics that a model made."""
+    whole, base = load_study(study_file), study_file.parent
     with TemporaryDirectory() as folder:
-        run = Warehouse.open(Path(folder) / "validation").run("validation")
-        data = ingest.fn(run, study, base, limit)
-        locked = lock.fn(run, study, base, data.items, data.responses, data.gradings, data.judgments)
-        if study.releases:
-            fit.fn(run, study, base, data.items, data.gradings, locked.bundles)
-        bundles = {row["rubric_id"]: row for row in before or run.read(locked.bundles).to_pylist()}
-        people = People(data.gradings, data.judgments, study.evaluation.target)
-        teaching = teaching_of(run, study.judge.examples, data.items, data.responses, locked.bundles, people)
-        items = []
-        for item in sorted(run.read(data.items).to_pylist(), key=lambda row: say.in_order(row["item_id"])):
-            row = bundles[item["rubric_id"]]
-            cases = teaching(cases_of(run, data.responses, item, row))
-            items.append((item, Bundle.model_validate_json(row["content"]), cases))
-        rubrics = run.read(locked.rubrics).to_pylist()
-        return StudyToValidate(
-            study=study,
-            items=items,
-            lint=[(row["rubric_id"], remark) for row in rubrics for remark in row["lint"]],
-            guessed=by_model and not before,
-            warnings=warning_sentences(run, data.input_warnings),
-            marked=read_marked(run, data.responses, data.gradings, study.evaluation.target),
-        )
+        validation = Warehouse.open(Path(folder) / "validation")
+        data = ingest.fn(validation.run("ingest"), whole, base, limit)
+        read = {}
+        for number, (name, judge) in enumerate(judges.items()):
+            run, study = validation.run(f"judge-{number}"), whole.model_copy(update={"judge": judge or whole.judge})
+            by_model = asks(study.rubrics) and BACKENDS[study.judge.lead.backend].reads_prose
+            before: list[dict[str, Any]] = []
+            if by_model:
+                lead = study.judge.lead.model_copy(update={"backend": "embedded"})
+                study = study.model_copy(update={"judge": lead})
+                own = plan(study_file, warehouse.root, limit).run if warehouse and judge is None else None
+                before = own.table(Bundles, "lock").to_pylist() if own and own.done("lock", "all") else []
+            locked = lock.fn(run, study, base, data.items, data.responses, data.gradings, data.judgments)
+            if study.releases:
+                fit.fn(run, study, base, data.items, data.gradings, locked.bundles)
+            bundles = {row["rubric_id"]: row for row in before or run.read(locked.bundles).to_pylist()}
+            people = People(data.gradings, data.judgments, study.evaluation.target)
+            teaching = teaching_of(run, study.judge.examples, data.items, data.responses, locked.bundles, people)
+            items = []
+            for item in sorted(run.read(data.items).to_pylist(), key=lambda row: say.in_order(row["item_id"])):
+                row = bundles[item["rubric_id"]]
+                cases = teaching(cases_of(run, data.responses, item, row))
+                items.append((item, Bundle.model_validate_json(row["content"]), cases))
+            rubrics = run.read(locked.rubrics).to_pylist()
+            read[name] = StudyToValidate(
+                study=study,
+                items=items,
+                lint=[(row["rubric_id"], remark) for row in rubrics for remark in row["lint"]],
+                guessed=by_model and not before,
+                warnings=warning_sentences(run, data.input_warnings),
+                marked=read_marked(run, data.responses, data.gradings, study.evaluation.target),
+            )
+        return read

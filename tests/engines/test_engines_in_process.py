@@ -62,7 +62,7 @@ def demo_requests(folder, backend, protocol, limit=1, sampling=LONG, **judge):
     plan = {"final_score": "weighted_points"} if protocol in ("rulers", "pointwise") else {}
     path = write_study(folder / f"{protocol}.yaml", "vllm", {"model": "tiny"}, protocol=protocol, **plan, **judge)
     rater = Rater("r", "llm", backend, sampling=sampling, want_logprobs=True)
-    cases = [case for _, _, cases in _read_study(path, limit).items for case in cases]
+    cases = [case for _, _, cases in _read_study(path, limit, {"": None})[""].items for case in cases]
     return [request for case in cases for request in first_requests(case, rater)], cases, rater
 
 

@@ -56,7 +56,7 @@ def keep(request, reply):
 
 def test_contracts_and_probabilities_hold_behind_the_server(folder, server):
     path = write_study(folder / "served.yaml", "openai", {"model": "tiny"}, final_score="weighted_points")
-    cases = [case for _, _, cases in _read_study(path, 1).items for case in cases]
+    cases = [case for _, _, cases in _read_study(path, 1, {"": None})[""].items for case in cases]
     rater = Rater("r", "llm", Levelled(served(server)), sampling=GREEDY, want_logprobs=True)
     requests = [request for case in cases for request in first_requests(case, rater)]
     for index, reply in rater.backend.answer(requests):

@@ -153,7 +153,7 @@ def test_replies_to_replay_are_looked_for_in_the_warehouse(tmp_path: Path) -> No
     assert "wrong    recorded replies: 0 of 8 first calls are in the reply store" in result.output
     with ReplyStore(Warehouse.open(house).replies) as store:
         who = rater(load_study(study).judge, tmp_path, store)
-        cases = [case for _, _, of in _read_study(study, 1).items for case in of]
+        cases = [case for _, _, of in _read_study(study, 1, {"": None})[""].items for case in of]
         calls = [digest(request, "m") for case in cases for request in first_requests(case, who)]
         store.put_many([(call, "m", Reply(text="{}")) for call in calls[:3]])
     result = validated(study, house)
@@ -169,7 +169,7 @@ def test_rubrics_that_the_study_s_run_has_locked_are_proven_in_place_of_guesses(
     study.write_text(
         study.read_text().replace("  file: rubrics.yaml\n", "  file: rubrics.yaml\n  induce: {criteria: 5}\n")
     )
-    guessed = [(item["rubric_id"], bundle) for item, bundle, _ in _read_study(study, 1).items]
+    guessed = [(item["rubric_id"], bundle) for item, bundle, _ in _read_study(study, 1, {"": None})[""].items]
     made = {name: bundle.model_copy(update={"text": "As a model had it."}) for name, bundle in guessed}
     rows = [{"rubric_id": n, "bundle_id": of.bundle_id, "content": of.canonical()} for n, of in made.items()]
     plan(study, house, 1).run.commit("lock", "all", {Rubrics: [], Bundles: rows})
