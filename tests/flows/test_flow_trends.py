@@ -105,6 +105,19 @@ def test_a_watch_adds_a_log_a_day_and_says_since_when(tmp_path: Path) -> None:
     assert run("drift", old, new, "--watch", "judge", "--warehouse", house)[0] == 2
 
 
+def test_looks_at_one_watch_at_a_time_follow_one_another(tmp_path: Path) -> None:
+    old, new, house = write_log(tmp_path / "old.jsonl", 0), tmp_path / "new", tmp_path / "wh"
+    for day in range(1, 5):
+        write_log(new / f"2026-11-0{day}.jsonl", day)
+        (new / f"labels-2026-11-0{day}.txt").unlink()
+    words = ["drift", str(old), str(new), "--watch", "judge", "--warehouse", str(house)]
+    both = [subprocess.Popen([sys.executable, "-m", "rubricflow.flows.cli", *words]) for _ in range(2)]
+    assert [one.wait() for one in both] == [0, 0]
+    watch = Warehouse.open(house).run("watch-judge")
+    assert sorted(watch.shards("watched")) == [f"{n:05d}" for n in range(4)]
+    assert watch.table(WatchedValues, "watched").num_rows == 4 * watch.shard(WatchedValues, "watched", "00000").num_rows
+
+
 def test_a_look_that_was_killed_loses_nothing(tmp_path: Path) -> None:
     old, new = write_log(tmp_path / "old.jsonl", 0), tmp_path / "new"
     for day in range(1, 9):

@@ -2,6 +2,7 @@
 
 A watch is a run that grows: a shard for each log, written whole or not at all. What speaks for drift is computed anew
 from all of them at each look, so that a look that was killed has lost nothing and one that is repeated adds nothing.
+A look waits for another one at the same watch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rubricflow.tasks.core.contracts.tables.trends import Drifts, Means, Watched
 from rubricflow.tasks.core.monitor.artifacts import announce
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.catalogue import write_database
-from rubricflow.tasks.core.store.files import digest_of
+from rubricflow.tasks.core.store.files import digest_of, locked
 from rubricflow.tasks.core.store.manifest import write_manifest
 from rubricflow.tasks.core.store.part import LAST
 from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse
@@ -45,25 +46,28 @@ def keep_drift(
     moved first. Logs by name, in the order of time, each as `observed`. InputError for other old logs than the watch
     began with, or a log that it holds with other content."""
     run = warehouse.run(f"watch-{watch}")
-    kept = [frame.assign(log=name) for name, frame in old.items()]
-    if run.done("old", LAST):
-        there = run.table(WatchedValues, "old").to_pandas()
-        if _content(there) != _content(pd.concat(kept)):
-            names = ", ".join(there["log"].unique())
-            raise InputError(f"watch {watch!r} began with other old logs ({names})", hint="name another: --watch NAME")
-    run.once("old", lambda: {WatchedValues: pd.concat(kept)[list(WatchedValues.model_fields)].to_dict("records")})
-    known = _logs(run)
-    for name, frame in new.items():
-        if name not in known:
-            known[name] = frame.assign(log=name)[list(WatchedValues.model_fields)]
-            run.commit("watched", f"{len(known) - 1:05d}", {WatchedValues: known[name].to_dict("records")})
-        elif _content(known[name]) != _content(frame.assign(log=name)):
-            raise InputError(f"watch {watch!r} holds log {name!r} with other content", hint="a log keeps its name")
-    found = drifted(list(old.values()), [frame[[*OBSERVED]] for frame in known.values()], grows=True)
-    rows = drift_rows(found, list(known))
-    if rows:
-        run.commit("drift", f"{len(known):05d}", {Drifts: rows})
-    _finish(run, watch, WatchedValues, "old")
+    with locked(run.folder / "_looks"):  # one look after the other
+        kept = [frame.assign(log=name) for name, frame in old.items()]
+        if run.done("old", LAST):
+            there = run.table(WatchedValues, "old").to_pandas()
+            if _content(there) != _content(pd.concat(kept)):
+                names = ", ".join(there["log"].unique())
+                raise InputError(
+                    f"watch {watch!r} began with other old logs ({names})", hint="name another: --watch NAME"
+                )
+        run.once("old", lambda: {WatchedValues: pd.concat(kept)[list(WatchedValues.model_fields)].to_dict("records")})
+        known = _logs(run)
+        for name, frame in new.items():
+            if name not in known:
+                known[name] = frame.assign(log=name)[list(WatchedValues.model_fields)]
+                run.commit("watched", f"{len(known) - 1:05d}", {WatchedValues: known[name].to_dict("records")})
+            elif _content(known[name]) != _content(frame.assign(log=name)):
+                raise InputError(f"watch {watch!r} holds log {name!r} with other content", hint="a log keeps its name")
+        found = drifted(list(old.values()), [frame[[*OBSERVED]] for frame in known.values()], grows=True)
+        rows = drift_rows(found, list(known))
+        if rows:
+            run.commit("drift", f"{len(known):05d}", {Drifts: rows})
+        _finish(run, watch, WatchedValues, "old")
     if found.found:
         announce("rubricflow.drift.found", run.run_id, moved=[row.channel for row in found.found], label=found.to_label)
     return run, found, rows
