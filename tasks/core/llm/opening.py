@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
@@ -46,12 +47,18 @@ def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf = o
     if outbox is not None and BACKENDS[choice.backend].needs == "engine":
         return Collector(outbox, model_of(choice, base), engine_of(choice))
     for line in cpu_warnings(choice, base, this_machine()):
-        print(f"{choice.backend}: {line}")
+        _advise(f"{choice.backend}: {line}")
     backend = _module(choice).open_backend(choice, base, replies, key_of)
     if BACKENDS[choice.backend].needs != "engine":
         return backend
     price = price_of(choice.engine)
     return Metered(on_budget(backend, price, choice.engine), price)
+
+
+@cache
+def _advise(line: str) -> None:
+    """Prints what concerns every judge of a jury or cascade alike once in a process."""
+    print(line)
 
 
 def model_of(choice: Choice, base: Path) -> str:

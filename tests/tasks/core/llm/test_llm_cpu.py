@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.llm import opening
 from rubricflow.tasks.core.llm.opening import GIB, Machine, cpu_warnings, this_machine
 
 CONFIG = {"num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2, "hidden_size": 1536}
@@ -104,3 +105,14 @@ def test_this_machine_can_be_told() -> None:
     assert machine.cores >= 1
     assert machine.load >= 0
     assert machine.free is None or machine.free > 0
+
+
+def test_steps_that_ask_one_server_are_advised_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(opening, "this_machine", lambda: QUIET)
+    for model in ("small", "large", "small"):
+        engine = {"model": model, "urls": ["http://127.0.0.1:9/v1"], "timeout_s": 61.5}
+        judge = Judge.model_validate({"backend": "openai", "engine": engine})
+        opening.open_backend(judge, tmp_path, ":memory:")
+    assert capsys.readouterr().out.count("61.5 s") == 1
