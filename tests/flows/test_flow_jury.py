@@ -169,3 +169,23 @@ def test_a_question_of_sql_lists_the_calls_behind_a_jurys_score(scene: Scene) ->
     words = ["sql", "lineage", "response_id=x4", "--run", scene.run.run_id, "--warehouse", str(scene.folder / "house")]
     printed = command(*words).output
     assert printed.count(",grade,") == len(NAMES)
+
+
+def test_without_a_label_the_liar_has_no_part_and_nobody_is_asked_again(scene: Scene) -> None:
+    study = (scene.folder / "study.yaml").read_text()
+    for line in ("marks: calibrate", "      scores: [{rater: one, score: one}]", "split: {per: set, calibration: 12}"):
+        assert f"{line}\n" in study
+        study = study.replace(f"{line}\n", "")
+    (scene.folder / "unmarked.yaml").write_text(study.replace("combine: median", "combine: choose"))
+    before = scene.calls
+    house = Warehouse.open(scene.folder / "other")
+    Warehouse.open(scene.folder / "house").replies.replace(house.replies)
+    result = command("grade", scene.folder / "unmarked.yaml", "--warehouse", scene.folder / "other")
+    assert result.exit_code == 0, result.output
+    assert scene.calls == before
+    run = house.run(house.runs()[-1])
+    told = {row["juror"]: row for row in run.table(Jurors, "judge").to_pylist()}
+    assert told["liar"]["weight"] == 0
+    assert told["slow"]["weight"] == pytest.approx(0.5)
+    gradings = run.table(Gradings, "judge").to_pylist(maps_as_pydicts="strict")
+    assert {row["response_id"]: row["score"] for row in gradings} == {f"x{n}": n % 3 * 2.0 for n in range(ANSWERS)}

@@ -39,7 +39,7 @@ COMBINE: dict[str, str] = {
     "standardised_mean": "the same after each juror's scores have one mean and spread",
     "median": "the middle score",
     "majority": "what most say",
-    "weighted": "a mean with weights learned from labels",
+    "weighted": "a mean with weights learned from labels, or from agreement among the jurors",
     "columns": "the jurors' scores side by side, as columns of the calibration",
 }
 

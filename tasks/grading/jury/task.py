@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -25,9 +24,9 @@ from rubricflow.tasks.core.stats.scores import GIVEN, MEAN, target_scores
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run, pairs
 from rubricflow.tasks.grading.jury.choose import (
-    FEWEST,
     LabelledShares,
     Trial,
+    Unlabelled,
     agreement,
     chosen,
     errors,
@@ -36,6 +35,7 @@ from rubricflow.tasks.grading.jury.choose import (
     of_labels,
     standard_error,
     trials,
+    unlabelled,
 )
 from rubricflow.tasks.grading.jury.combine import Rule, disagreement, grading, judgment, shares_of
 
@@ -154,7 +154,7 @@ class ChosenRule(NamedTuple):
     labels: LabelledShares
     unscored: list[int]
     """Responses without a score, by juror."""
-    voices: Floats
+    known: Unlabelled
 
 
 def _chosen_rule(
@@ -182,16 +182,13 @@ def _chosen_rule(
     human = np.where(labelled, share(target_scores(run.read(people, GIVEN), target)), np.nan)
     cluster = known["author_id"].where(known["author_id"].notna() & (known["author_id"] != ""), known.index)
     labels = of_labels(shares, human, known["item_id"].to_numpy(), cluster.to_numpy())
-    voices = np.array(plan.voices)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a juror that scored nothing has neither
-        common = np.nanmean(shares, axis=0), np.nanstd(shares, axis=0)
-    tried = trials(labels, voices, common)
-    rule, reason = chosen(plan.combine, tried, voices, common)
+    told = unlabelled(shares, known["item_id"].to_numpy(), list(plan.families.values()), np.array(plan.voices))
+    tried = trials(labels, told)
+    rule, reason = chosen(plan.combine, tried, told)
     of_fold: dict[str, Rule] = {}
     if rule.name == "weighted":
         ids = known.index[~(np.isnan(shares).any(axis=1) | np.isnan(human))]
-        of_fold = dict(zip(ids, fold_rules(labels, voices), strict=False))  # none where labels are too few
+        of_fold = dict(zip(ids, fold_rules(labels, told), strict=False))  # none where labels are too few
     rows = []
     for name in dict.fromkeys([*tried, rule.name]):
         trial = tried.get(name, Trial(rule, np.full(1, np.nan)))
@@ -204,7 +201,7 @@ def _chosen_rule(
         for part in _PARTS:
             row[part] = dict(zip(jurors, getattr(own, part).tolist(), strict=True))
         rows.append(row)
-    return ChosenRule(rule, of_fold, rows, labels, np.isnan(shares).sum(axis=0).tolist(), voices)
+    return ChosenRule(rule, of_fold, rows, labels, np.isnan(shares).sum(axis=0).tolist(), told)
 
 
 def _told(
@@ -212,10 +209,10 @@ def _told(
 ) -> list[dict[str, Any]]:
     """Rows of `jurors`."""
     labels, rule = verdict.labels, verdict.rule
-    known = len(labels.human) >= FEWEST and len(np.unique(labels.cluster)) > 1
+    known = labels.suffice
     tokens = [_tokens(run, juror.attempts) for juror in jurors.values()]
     total = sum(count or 0 for count in tokens)
-    left = leave_out(labels, verdict.voices) if known else []
+    left = leave_out(labels, verdict.known.agreed) if known else []
     alike = errors(labels) if known else np.full((len(jurors),) * 2, np.nan)
     np.fill_diagonal(alike, np.nan)
     rows = []
@@ -244,14 +241,9 @@ def _told(
 
 
 def _tokens(run: Run, attempts: TableRef) -> int | None:
-    """Of all calls; None where any does not say."""
-    total = 0
-    for batch in run.batches(attempts, ["prompt_tokens", "completion_tokens"]):
-        for column in batch.columns:
-            if column.null_count:
-                return None
-            total += pc.sum(column).as_py() or 0
-    return total
+    """Of all calls with a reply; None where any of them does not say."""
+    told = run.read(attempts, ["prompt_tokens", "completion_tokens"], pc.is_null(pc.field("error")))
+    return None if any(column.null_count for column in told.columns) else sum(pc.sum(one).as_py() or 0 for one in told)
 
 
 def _defined(value: float) -> float | None:

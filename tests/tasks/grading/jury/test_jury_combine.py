@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.grading.jury.choose import chosen
+from rubricflow.tasks.grading.jury.choose import chosen, unlabelled
 from rubricflow.tasks.grading.jury.combine import disagreement, grading, judgment, plain, shares_of
 
 BUNDLE = bundle(criterion("P", levels=THREE), ends=(0, 4))
@@ -108,8 +108,7 @@ def test_as_columns_a_missing_juror_is_what_the_others_say_by_its_own_severity(
     quality: Floats, severity: Floats, out: int
 ) -> None:
     shares = quality[:, [0]] + severity  # of one mind but for how severe they are
-    common = shares.mean(axis=0), shares.std(axis=0)
-    rule, _ = chosen("columns", {}, np.full(3, 1 / 3), common)
+    rule, _ = chosen("columns", {}, unlabelled(shares, ["i"] * 3, list("abc"), np.full(3, 1 / 3)))
     assert rule.scores(shares) == pytest.approx(np.clip(shares.mean(axis=1), 0, 1))
     given_ = shares[0].copy()
     given_[out] = np.nan
@@ -122,7 +121,8 @@ def test_as_columns_a_missing_juror_is_what_the_others_say_by_its_own_severity(
 
 
 def test_as_columns_a_jury_without_a_score_has_none() -> None:
-    rule, _ = chosen("columns", {}, np.full(3, 1 / 3), (np.array([0.5, np.nan, 0.2]), np.ones(3)))
+    before = np.array([[0.4, np.nan, 0.2], [0.6, np.nan, 0.2]])
+    rule, _ = chosen("columns", {}, unlabelled(before, ["i"] * 2, list("abc"), np.full(3, 1 / 3)))
     of = {name: [graded_row(score=score)] for name, score in (("a", 2.0), ("b", None), ("c", None))}
     shares = np.array([shares_of(list(of.values()), BUNDLE)])
     made = grading(of, BUNDLE, "b", rule, float(rule.scores(shares)[0]), 0.0)
