@@ -324,10 +324,11 @@ def _as_one(
 def _routed(run: Run, step: StepTables, place: pd.DataFrame, rater_id: str, refused: Mapping[str, str]) -> pa.Table:
     """Predictions of the responses of these places, as the one rater's: what stopped goes out."""
     rows, own = _of_places(run, step.predictions, place)
-    out, reason = own["stopped"].to_numpy(bool), rows["route_reason"].to_pandas().astype(object)
-    why = own["item_id"].map(refused).fillna(refused.get(ALL, "risk")).to_numpy(object)
-    reasons = reason.where(reason.isin(_CLOSED), why).mask(out)
-    route = np.where(out, "release", "review")
+    reasons = list[str | None]()
+    for out, reason, item in zip(own["stopped"], rows["route_reason"].to_pylist(), own["item_id"], strict=True):
+        why = reason if reason in _CLOSED else refused.get(item) or refused.get(ALL) or "risk"
+        reasons.append(None if out else why)
+    route = ["release" if out else "review" for out in own["stopped"]]
     return _with_texts(rows, {"rater_id": rater_id, "route": route, "route_reason": reasons})
 
 
