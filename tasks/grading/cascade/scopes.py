@@ -99,10 +99,6 @@ class ScopeLimits(NamedTuple):
     refused: str | None
     note: str | None
 
-    def limits(self, steps: int) -> tuple[float, ...]:
-        """Of so many steps."""
-        return self.made.limits if self.made else (NEVER,) * steps
-
 
 def scope_limits(
     risks: Sequence[pd.DataFrame], items: Sequence[str], costs: Sequence[float], release: Release, most: float
@@ -154,7 +150,7 @@ def limit_rows(
     found: ScopeLimits, raters: Sequence[str | None], costs: Sequence[float], unit: str
 ) -> Iterator[dict[str, Any]]:
     """Rows of `cascade_limits` of a scope. raters: who judges at each step."""
-    limits = found.limits(len(raters))
+    limits = found.made.limits if found.made else (NEVER,) * len(raters)
     n = 0 if found.labels is None else len(found.labels.human)
     place, stops = found.labels.at(limits) if found.labels else (np.empty(0, int), np.empty(0, bool))
     for step, (rater, cost) in enumerate(zip(raters, costs, strict=True)):
@@ -194,7 +190,7 @@ def rule_row(found: ScopeLimits, release: Release) -> dict[str, Any]:
         "note": found.note,
     }
     if labels is not None:
-        place, stops = labels.at(found.limits(labels.score.shape[1]))
+        place, stops = labels.at(made.limits if made else (NEVER,) * labels.score.shape[1])
         level = np.floor(labels.human + 0.5 + SLACK)
         exact = level == labels.score[np.arange(len(place)), place]
         seen = labels.told["lowest"] + level * labels.told["step"]
@@ -216,11 +212,17 @@ def label_rows(found: ScopeLimits, rater_id: str) -> Iterator[dict[str, Any]]:
     labels = found.labels
     if labels is None:
         return
-    place, stops = labels.at(found.limits(labels.score.shape[1]))
-    at, (risk, wrong, may_go, *_) = (np.arange(len(place)), place), labels.rows
-    told = labels.told.reset_index()[["response_id", "item_id", "cluster", "human", "lowest", "highest", "step"]]
-    score = told["lowest"] + told["step"] * labels.score[at]
-    rows = told.assign(rater_id=rater_id, score=score, risk=risk[at], wrong=wrong[at], refused=found.refused)
-    rows["open"] = stops if found.made else stops | may_go[at]
-    for row in rows[score.notna()].to_dict("records"):
-        yield {str(name): value for name, value in row.items()}
+    place, stops = labels.at(found.made.limits if found.made else (NEVER,) * labels.score.shape[1])
+    kept = ["response_id", "item_id", "cluster", "human", "lowest", "highest", "step"]
+    for at, told in enumerate(labels.told.reset_index()[kept].to_dict("records")):
+        step = place[at]
+        if not np.isnan(labels.score[at, step]):
+            yield {
+                **{str(name): value for name, value in told.items()},
+                "rater_id": rater_id,
+                "score": float(told["lowest"] + told["step"] * labels.score[at, step]),
+                "risk": float(labels.rows.risk[at, step]),
+                "wrong": bool(labels.rows.wrong[at, step]),
+                "open": bool(stops[at] or (found.made is None and labels.rows.open[at, step])),
+                "refused": found.refused,
+            }
