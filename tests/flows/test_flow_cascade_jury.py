@@ -12,6 +12,9 @@ from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, JuryRules
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
+TOP = 4
+"""Of the scale, which begins at 0."""
+
 
 def test_what_reaches_a_jury_is_scored_by_the_rule_of_the_marked_answers(tmp_path: Path) -> None:
     study = make_study(tmp_path)
@@ -42,7 +45,8 @@ def test_what_reaches_a_jury_is_scored_by_the_rule_of_the_marked_answers(tmp_pat
             for name in chosen["weights"]
         ]
         for response_id, score in own.items():
-            expected = sum(
-                weight * part[response_id] for weight, part in zip(chosen["weights"].values(), parts, strict=True)
-            )
+            shares = [part[response_id] / TOP for part in parts]
+            of_parts = (chosen[part].values() for part in ("weights", "shift", "factor"))
+            share = sum(w * (by + times * own) for own, w, by, times in zip(shares, *of_parts, strict=True))
+            expected = TOP * min(max(share, 0.0), 1.0)
             assert abs(score - expected) < 1e-9
