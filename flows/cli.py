@@ -13,8 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rubricflow.flows.command_line import ReplyStore
-from rubricflow.flows.ending import for_people
+from rubricflow.flows.command_line import ReplyStore, for_people
 from rubricflow.tasks.core.contracts.errors import BackendError
 
 

@@ -23,7 +23,7 @@ from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.compared.task import AgreementGap, write_compared
-from rubricflow.tasks.grading.evaluate.compare import (
+from rubricflow.tasks.grading.evaluate.agree import (
     agreements,
     alike,
     compare_over_items,
@@ -31,7 +31,7 @@ from rubricflow.tasks.grading.evaluate.compare import (
     most_changed,
     side_by_side,
 )
-from rubricflow.tasks.grading.evaluate.compare import compare as compare_scores
+from rubricflow.tasks.grading.evaluate.agree import compare as compare_scores
 from rubricflow.tasks.grading.evaluate.slices import ScaleBounds
 from rubricflow.tasks.grading.trends.means import mean_rows, together
 

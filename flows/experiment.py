@@ -24,8 +24,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Numbers
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
-from rubricflow.tasks.core.display.printed import markdown, show, show_sentences
-from rubricflow.tasks.core.display.table import records
+from rubricflow.tasks.core.display.table import markdown, records, show, show_sentences
 from rubricflow.tasks.core.monitor.artifacts import leave_text
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, task
 from rubricflow.tasks.core.stats.scores import GIVEN, score_frame, target_scores

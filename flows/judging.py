@@ -6,8 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from rubricflow.flows.checks import grader_of
-from rubricflow.flows.plan import Plan, prices_of
+from rubricflow.flows.plan import Plan, grader_of, prices_of
 from rubricflow.flows.stage import references, staged
 from rubricflow.tasks.core.contracts.backends import BACKENDS, is_free
 from rubricflow.tasks.core.contracts.errors import BackendError

@@ -16,7 +16,7 @@ from rubricflow.flows.plan import graded_plan
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.people import NextLabels
-from rubricflow.tasks.core.display.reasons import needs_of, too_small_words
+from rubricflow.tasks.core.display.verdict import needs_of, too_small_words
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.ordered import read_marked
 from rubricflow.tasks.core.store.warehouse import Run

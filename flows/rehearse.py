@@ -31,7 +31,7 @@ from rubricflow.tasks.core.contracts.settings.experiment import run_name
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Calibration, Study
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
-from rubricflow.tasks.core.display.printed import show, show_sentences
+from rubricflow.tasks.core.display.table import show, show_sentences
 from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.monitor.runs import flow, introduce, log

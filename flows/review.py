@@ -30,8 +30,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import Escalations
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, JurorBundles
-from rubricflow.tasks.core.monitor.runs import is_watched
-from rubricflow.tasks.core.monitor.waiting import announce_answered
+from rubricflow.tasks.core.monitor.runs import announce_answered, is_watched
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.web.server import serve
 from rubricflow.tasks.grading.calibrate.predictions import PredictionAssignment, Predictor

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.reasons import release_needs
+from rubricflow.tasks.core.display.verdict import release_needs
 from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.llm.budget import unpriced
 from rubricflow.tasks.core.llm.foreign import foreign_rows

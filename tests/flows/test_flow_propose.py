@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rubricflow.flows import cli
 from rubricflow.flows import propose as flow
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.lock.rubric import authored
 

@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from rubricflow.flows.cli import COMMANDS, app, options_of
-from rubricflow.tasks.core.contracts.tables.trends import Drifts, WatchedValues
+from rubricflow.tasks.core.contracts.tables.evaluation import Drifts, WatchedValues
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
 HOUSE = Path(__file__).resolve().parents[2]

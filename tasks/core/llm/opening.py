@@ -19,8 +19,8 @@ from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, engine_of
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Backend, KeyOf
 from rubricflow.tasks.core.llm.budget import on_budget
+from rubricflow.tasks.core.llm.calls import Metered
 from rubricflow.tasks.core.llm.mailbox import Collector, open_outbox
-from rubricflow.tasks.core.llm.meters import Metered
 from rubricflow.tasks.core.llm.prices import price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
 

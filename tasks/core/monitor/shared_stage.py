@@ -27,9 +27,8 @@ from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, is_genera
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.llm.budget import SharedCap, Sharing, Unit, ledger_of, present_budget, shared, spending
-from rubricflow.tasks.core.llm.calls import in_words
+from rubricflow.tasks.core.llm.calls import LIVE, METERS, CallMeters, in_words, metered_by
 from rubricflow.tasks.core.llm.ledger import CallLedger
-from rubricflow.tasks.core.llm.meters import LIVE, METERS, CallMeters, metered_by
 from rubricflow.tasks.core.llm.opening import model_of
 from rubricflow.tasks.core.llm.reply_store import is_database, looking, open_replies
 from rubricflow.tasks.core.monitor.artifacts import saying

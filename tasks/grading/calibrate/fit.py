@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
-from rubricflow.tasks.core.stats.conformal import conformal_quantile
+from rubricflow.tasks.core.stats.probability import conformal_quantile
 from rubricflow.tasks.grading.calibrate.calibration import POOLED, FoldFit, ScaleMapping
 from rubricflow.tasks.grading.calibrate.choose import FEWEST, decide
 from rubricflow.tasks.grading.calibrate.features import LONE

@@ -27,9 +27,9 @@ from rubricflow.tasks.grading.calibrate.alignment import (
     towards,
     without_map,
 )
+from rubricflow.tasks.grading.calibrate.features import LENGTH
 from rubricflow.tasks.grading.calibrate.rows import RAW, LabelledRows
 from rubricflow.tasks.grading.calibrate.stack import Points, Stack, StackedRows, apply_stack, fit_stack
-from rubricflow.tasks.grading.calibrate.texts import LENGTH
 
 Mapping: TypeAlias = Stack | Alignment | ScoreCurve | None
 """The fitted numbers; None keeps the raw score."""

@@ -25,7 +25,7 @@ from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.reasons import wanted_words
+from rubricflow.tasks.core.display.verdict import wanted_words
 from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.promise import PromiseNeeds, labels_for_promise, labels_for_width

@@ -23,18 +23,27 @@ from rubricflow.tasks.core.contracts.tables.calibration import (
 )
 from rubricflow.tasks.core.llm.encoder import HiddenStates, minilm
 from rubricflow.tasks.core.stats.agreement import to_levels
-from rubricflow.tasks.core.stats.conformal import interval
+from rubricflow.tasks.core.stats.probability import interval
 from rubricflow.tasks.core.store.ordered import in_order
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate.alignment import stretch, towards
 from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping, read_calibration
-from rubricflow.tasks.grading.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
+from rubricflow.tasks.grading.calibrate.features import (
+    Readers,
+    TextSource,
+    floats,
+    is_scored,
+    is_weak,
+    matrix,
+    taken,
+    text_blocks,
+    without_absent_counts,
+)
 from rubricflow.tasks.grading.calibrate.methods import apply_mapping
 from rubricflow.tasks.grading.calibrate.release import reasons
 from rubricflow.tasks.grading.calibrate.rows import GRADING, Item, by_item, clusters, one_per_response, whole_responses
 from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, level_probabilities, risks, sigmas
 from rubricflow.tasks.grading.calibrate.stack import PARTS, Stack, StackedRows, apply_stack
-from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, taken, text_blocks
 
 
 def predict(calibration: ScaleMapping, item: Item) -> pa.Table:

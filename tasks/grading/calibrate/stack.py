@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.grading.calibrate.alignment import TIE, Aligned, Refusal, knots, on_scale, second_order
-from rubricflow.tasks.grading.calibrate.texts import Blocks, Matrix, taken
+from rubricflow.tasks.grading.calibrate.features import Blocks, Matrix, taken
 
 STRENGTH = 0.5
 """Of the ridge, where all blocks together have variance 1; the agreement hardly differs between .3 and 1."""

@@ -19,8 +19,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart
-from rubricflow.tasks.core.display.page import filled, rendered
-from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.core.display.page import Drawing, Page, Section, filled, rendered
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
 from rubricflow.tasks.core.stats.bootstrap import is_few
 from rubricflow.tasks.core.stats.metrics import METRICS

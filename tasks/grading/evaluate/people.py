@@ -19,10 +19,18 @@ from rubricflow.tasks.core.stats.bootstrap import (
     pair_sums,
     statistics_of_totals,
 )
-from rubricflow.tasks.core.stats.fairness import dsm, dsm_intervals, noise_line, overall_differences
 from rubricflow.tasks.core.stats.raters import central_tendency, severity
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
-from rubricflow.tasks.core.stats.true_score import ceiling, human_reliability, true_score, true_score_intervals
+from rubricflow.tasks.core.stats.true_score import (
+    ceiling,
+    dsm,
+    dsm_intervals,
+    human_reliability,
+    noise_line,
+    overall_differences,
+    true_score,
+    true_score_intervals,
+)
 from rubricflow.tasks.grading.evaluate.agree import item_draws, mean_of_items
 from rubricflow.tasks.grading.evaluate.slices import (
     TARGET,

@@ -14,8 +14,7 @@ from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.agreement import Stat, level_count, to_levels
 from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
 from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_sums, draw_totals, interval
-from rubricflow.tasks.core.stats.conformal import augrc, aurc, oracle_aurc, random_aurc
-from rubricflow.tasks.core.stats.probability import ordinal_ece, rps
+from rubricflow.tasks.core.stats.probability import augrc, aurc, oracle_aurc, ordinal_ece, random_aurc, rps
 from rubricflow.tasks.core.stats.promise import exact_interval, missed_by_constant
 from rubricflow.tasks.core.stats.scores import level_probabilities, resampled
 

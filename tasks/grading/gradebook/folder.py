@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.page import body, marked, rendered
-from rubricflow.tasks.core.display.section import Page, Section
+from rubricflow.tasks.core.display.page import Page, Section, body, marked, rendered
 from rubricflow.tasks.core.store.catalogue import remember_feedback
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.warehouse import Run

@@ -27,7 +27,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.people import SCORE_SETTLED
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.reasons import against_constant, marked_by, score_step
+from rubricflow.tasks.core.display.verdict import against_constant, marked_by, score_step
 from rubricflow.tasks.core.text.formulas import guarded
 from rubricflow.tasks.grading.gradebook.book import (
     DecidedBy,

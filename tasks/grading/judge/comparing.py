@@ -17,7 +17,7 @@ import numpy as np
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, Compare
 from rubricflow.tasks.core.llm.ask import RequestOutcome
-from rubricflow.tasks.core.stats.comparisons import strengths, win_shares
+from rubricflow.tasks.core.stats.preferences import strengths, win_shares
 from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.rows import Case, Grading
 from rubricflow.tasks.grading.judge.score import Scored, onto

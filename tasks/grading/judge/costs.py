@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.calls import in_words
 from rubricflow.tasks.core.llm.forms import room

@@ -19,14 +19,13 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Judge
 from rubricflow.tasks.core.llm.ask import RequestOutcome
-from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper, KeyOf
+from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper, KeyOf, Offline
 from rubricflow.tasks.core.llm.backends.replay import ForeignReplay, Recorded, read_recording
-from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.calls import Metered
 from rubricflow.tasks.core.llm.choices import Path as ValuePath
 from rubricflow.tasks.core.llm.choices import Place, level_probabilities, offsets
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, rescale
-from rubricflow.tasks.core.llm.meters import Metered
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity

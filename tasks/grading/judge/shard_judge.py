@@ -20,7 +20,7 @@ from rubricflow.tasks.core.llm.foreign import foreign_scores
 from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.grading.judge.explained import cite_explanations, explanations
+from rubricflow.tasks.grading.judge.evidence import cite_explanations, explanations
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.keep import keeping_of
 from rubricflow.tasks.grading.judge.rater import rater, repeated, signal_recorded

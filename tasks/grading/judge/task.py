@@ -26,8 +26,8 @@ from rubricflow.tasks.core.contracts.tables.judging import (
     ShardInputs,
     Supports,
 )
+from rubricflow.tasks.core.llm.calls import METERS
 from rubricflow.tasks.core.llm.mailbox import asking_together
-from rubricflow.tasks.core.llm.meters import METERS
 from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.piece_progress import PieceCounts, PieceProgress

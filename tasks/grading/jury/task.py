@@ -18,7 +18,7 @@ from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, Jurors, JuryRules
-from rubricflow.tasks.core.display.jury import jury_sentences
+from rubricflow.tasks.core.display.worth import jury_sentences
 from rubricflow.tasks.core.monitor.runs import log, task
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.scores import GIVEN, MEAN, target_scores

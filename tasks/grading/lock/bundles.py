@@ -16,9 +16,8 @@ from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import RubricSettings, Study
-from rubricflow.tasks.core.llm.backend import Backend
-from rubricflow.tasks.core.llm.backends.scripted import Offline
-from rubricflow.tasks.core.llm.meters import telling
+from rubricflow.tasks.core.llm.backend import Backend, Offline
+from rubricflow.tasks.core.llm.calls import telling
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.lock import offline

@@ -15,7 +15,7 @@ import pandas as pd
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.store.cells import as_text, quoted, text_or_none
 from rubricflow.tasks.core.text.tokens import decimal_of
-from rubricflow.tasks.grading.logs import prepared
+from rubricflow.tasks.grading.logs import forms
 from rubricflow.tasks.grading.logs.files import at, cases_of, documents, first_of, is_blank
 from rubricflow.tasks.grading.logs.forms import WORDS, LogForm
 from rubricflow.tasks.grading.logs.record import LABELS, VERDICTS, JudgeFacts, Log, LogScale
@@ -38,10 +38,10 @@ def read_log(files: Sequence[Path]) -> Log:
     found_files, passed = documents(files)
     if not found_files:
         raise InputError("holds no log that can be read", file=", ".join(map(str, files)))
-    forms = {form.tool for _, _, form in found_files}
-    if len(forms) > 1:
+    tools = {form.tool for _, _, form in found_files}
+    if len(tools) > 1:
         raise InputError(
-            f"the files are logs of several tools: {', '.join(sorted(forms))}; give one tool's", file=files[0]
+            f"the files are logs of several tools: {', '.join(sorted(tools))}; give one tool's", file=files[0]
         )
     rows: list[dict[str, Any]] = []
     people: list[dict[str, Any]] = []
@@ -50,13 +50,13 @@ def read_log(files: Sequence[Path]) -> Log:
     texts: dict[str, dict[str, Any]] = {}
     for _, document, form in found_files:
         if form.texts:
-            document = getattr(prepared, form.prepare)(document, None) if form.prepare else document
+            document = getattr(forms, form.prepare)(document, None) if form.prepare else document
             found_texts = (row for case in cases_of(form, document) for row in _verdicts(form, document, case, 0))
             texts |= {str(row["reference"]): row for row in found_texts}
     logs = [log for log in found_files if log[2].cases and not log[2].texts]
     for path, document, form in logs:
         if form.prepare:
-            document = getattr(prepared, form.prepare)(document, beside.get(path.parent))
+            document = getattr(forms, form.prepare)(document, beside.get(path.parent))
         versions |= {version for version in [first_of(form.version, {"log": document})] if version is not None}
         for number, case in enumerate(cases_of(form, document), 1):
             for found in _verdicts(form, document, case, number):

@@ -18,11 +18,9 @@ from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, STANDING
 from rubricflow.tasks.core.contracts.tables.judging import QUOTES as FINDINGS
 from rubricflow.tasks.core.contracts.tables.people import SCORE_SETTLED
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.page import body, marked
-from rubricflow.tasks.core.display.reasons import Rules, marked_by, why_waits
-from rubricflow.tasks.core.display.section import Fold, Part, Section, Text
+from rubricflow.tasks.core.display.page import Fold, Part, Section, Text, body, marked
 from rubricflow.tasks.core.display.table import Row, Rows
-from rubricflow.tasks.core.display.verdict import ScaleBounds
+from rubricflow.tasks.core.display.verdict import Rules, ScaleBounds, marked_by, why_waits
 from rubricflow.tasks.core.stats.scores import steps_off
 from rubricflow.tasks.core.text.highlight import Highlight, excerpt
 from rubricflow.tasks.core.text.traces import heading_at, headings

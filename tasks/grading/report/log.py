@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.section import (
+from rubricflow.tasks.core.display.page import (
     Content,
     Facts,
     Figure,

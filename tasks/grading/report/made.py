@@ -14,8 +14,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.tables.data import INPUT_WARNINGS, MEASURED
 from rubricflow.tasks.core.contracts.tables.judging import CALL_ROLES
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.jury import jury_sentences
-from rubricflow.tasks.core.display.section import (
+from rubricflow.tasks.core.display.page import (
     MOST,
     Facts,
     Figure,
@@ -30,6 +29,7 @@ from rubricflow.tasks.core.display.section import (
     long_list,
 )
 from rubricflow.tasks.core.display.table import Cell, Row, Rows
+from rubricflow.tasks.core.display.worth import jury_sentences
 from rubricflow.tasks.core.llm.prices import money
 from rubricflow.tasks.core.stats.scores import FAIR, MEAN
 from rubricflow.tasks.grading.report.agreement import MACHINE, WORDS, Ranking, made_of

@@ -13,12 +13,10 @@ import pyarrow as pa
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.page import body
+from rubricflow.tasks.core.display.page import Columns, Page, Part, Section, Text, body
 from rubricflow.tasks.core.display.quotes import WorthOfQuotes
-from rubricflow.tasks.core.display.reasons import by_scope
-from rubricflow.tasks.core.display.section import Columns, Page, Part, Section, Text
 from rubricflow.tasks.core.display.table import Row, Rows
-from rubricflow.tasks.core.display.verdict import ReleaseVerdict, verdict, wrong_words
+from rubricflow.tasks.core.display.verdict import ReleaseVerdict, by_scope, verdict, wrong_words
 from rubricflow.tasks.core.display.worth import worth_section
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric
 from rubricflow.tasks.core.stats.promise import PromiseNeeds
@@ -26,17 +24,17 @@ from rubricflow.tasks.grading.report import answers, gates, made
 from rubricflow.tasks.grading.report.agreement import (
     Ranking,
     agreement_section,
+    preference_lines,
+    preference_section,
     ranking_of,
     raters_section,
     top_table,
     worst_item,
 )
 from rubricflow.tasks.grading.report.charts import TEMPLATE
-from rubricflow.tasks.grading.report.errors import errors_section
-from rubricflow.tasks.grading.report.evidence import evidence_section
+from rubricflow.tasks.grading.report.evidence import errors_section, evidence_section
 from rubricflow.tasks.grading.report.figures import Figures
 from rubricflow.tasks.grading.report.log import headline, in_terms_of_logs, known, section_of_log, trust_section
-from rubricflow.tasks.grading.report.preferences import preference_lines, preference_section
 from rubricflow.tasks.grading.report.summary import next_step
 
 ALIKE, FEWEST_ALIKE = 0.95, 5

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.tables.trends import Drifts, Means, WatchedValues
+from rubricflow.tasks.core.contracts.tables.evaluation import Drifts, Means, WatchedValues
 from rubricflow.tasks.core.monitor.artifacts import announce
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.catalogue import write_database

@@ -18,18 +18,17 @@ from scipy.special import log_softmax
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row
-from rubricflow.tasks.core.contracts.settings.bottleneck import ABLATIONS, Bottleneck, Method, Training
+from rubricflow.tasks.core.contracts.settings.methods import ABLATIONS, Bottleneck, Method, Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import ORDERS, ConceptLinks, Interventions, Models, Trials
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.baselines import c3m, plm, vanilla_cbm
-from rubricflow.tasks.methods.bottleneck.cb_llm import Embed, cb_llm
-from rubricflow.tasks.methods.bottleneck.ct_cbm import ct_cbm
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Estimates, LabelledData
 from rubricflow.tasks.methods.bottleneck.fit import Trained, rec_cbm
 from rubricflow.tasks.methods.bottleneck.intervene import intervention_rows, order_of, saving_rows
 from rubricflow.tasks.methods.bottleneck.measures import leakage_rows, trial_rows
 from rubricflow.tasks.methods.bottleneck.model import Head
 from rubricflow.tasks.methods.bottleneck.states import StateEncoder
+from rubricflow.tasks.methods.bottleneck.text_bottlenecks import Embed, cb_llm, ct_cbm
 
 HELD_OUT = ("calibration", "test")
 BOUND = 10.0

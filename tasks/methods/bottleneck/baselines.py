@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Estimates, LabelledData
 from rubricflow.tasks.methods.bottleneck.fit import (

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.core.contracts.bundle import Bundle, Scale, unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
-from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
+from rubricflow.tasks.core.contracts.settings.methods import Bottleneck
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
@@ -29,7 +29,7 @@ from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.methods.bottleneck.arm import SharedGround, TrainedArm
 from rubricflow.tasks.methods.bottleneck.backbone import Backbone, load
-from rubricflow.tasks.methods.bottleneck.data import BIAS, MISSING, Concepts, LabelledData
+from rubricflow.tasks.methods.bottleneck.data import BIAS, MISSING, LabelledData, concepts_of
 from rubricflow.tasks.methods.bottleneck.measures import human_rows
 from rubricflow.tasks.methods.bottleneck.rater_noise import consensus
 from rubricflow.tasks.methods.bottleneck.states import Adapted, Cached, StateEncoder, TunedBackbone, encode
@@ -134,17 +134,6 @@ def _encoder(
         return partial(Adapted, backbone, tokens, plan.adapter)
     folder = run.warehouse.root / "states" / digest_of([backbone.name, tokens.digest])[:16]
     return partial(Cached, encode(backbone, tokens, folder))
-
-
-def concepts_of(bundle: Bundle) -> Concepts:
-    """The decided criteria of a bundle, in its order."""
-    criteria = bundle.criteria
-    return Concepts(
-        ids=tuple(criterion.id for criterion in criteria),
-        names=tuple(bundle.names.values()),
-        texts=tuple(criterion.text for criterion in criteria),
-        anchors=tuple(criterion.levels for criterion in criteria),
-    )
 
 
 def common_bundle(bundles: Mapping[str, Bundle]) -> Bundle:

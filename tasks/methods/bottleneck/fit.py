@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.core.stats.agreement import macro_f1
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, Estimates, LabelledData, shares_of

@@ -24,14 +24,13 @@ from torch import Tensor
 from rubricflow.tasks.core.contracts.backends import Answered, GraderOutput
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck, Method, Training
+from rubricflow.tasks.core.contracts.settings.methods import Bottleneck, Method, Training
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.methods.bottleneck import backbone as backbones
 from rubricflow.tasks.methods.bottleneck.backbone import RESPONSE, Backbone
 from rubricflow.tasks.methods.bottleneck.card import About
-from rubricflow.tasks.methods.bottleneck.class_set import concepts_of
-from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, shares_of
+from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, concepts_of, shares_of
 from rubricflow.tasks.methods.bottleneck.fit import Trained
 from rubricflow.tasks.methods.bottleneck.model import Attention, ConceptEncoder, Head, traces
 from rubricflow.tasks.methods.bottleneck.states import adapted, by_length, load_adapter, padded

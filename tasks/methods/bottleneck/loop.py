@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.data import MISSING
 from rubricflow.tasks.methods.bottleneck.states import StateEncoder, batches, by_length

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
-from rubricflow.tasks.core.contracts.settings.bottleneck import Prompting
+from rubricflow.tasks.core.contracts.settings.methods import Prompting
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments

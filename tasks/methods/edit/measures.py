@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import rel_entr
 
-from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED
+from rubricflow.tasks.core.contracts.settings.methods import STARTS, TUNED
 from rubricflow.tasks.core.contracts.tables.edit import TESTED, Arm, Part
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints, ratio
 from rubricflow.tasks.core.stats.bootstrap import TERMS, interval, pair_terms, resample_counts, statistics_of_totals

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.edit import TUNED, Revising
+from rubricflow.tasks.core.contracts.settings.methods import TUNED, Revising
 from rubricflow.tasks.core.contracts.tables.edit import Arm, Origin, Part, Signal
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.text.patterns import begins

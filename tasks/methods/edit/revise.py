@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from rubricflow.tasks.core.contracts.settings.edit import Revising
+from rubricflow.tasks.core.contracts.settings.methods import Revising
 from rubricflow.tasks.core.contracts.tables.edit import Fate
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.text.fold import folded

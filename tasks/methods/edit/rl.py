@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.contracts.settings.edit import Reinforcement
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
+from rubricflow.tasks.core.contracts.settings.methods import Reinforcement
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.methods.edit.belief import beliefs, expected
 from rubricflow.tasks.methods.edit.policy import Policy, Prompts

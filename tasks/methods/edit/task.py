@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
-from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED
+from rubricflow.tasks.core.contracts.settings.methods import STARTS, TUNED
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.edit import (
     TESTED,

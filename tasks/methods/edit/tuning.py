@@ -22,8 +22,8 @@ from typing import Any
 import torch
 
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.contracts.settings.edit import FineTuning
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
+from rubricflow.tasks.core.contracts.settings.methods import FineTuning
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.methods.edit.policy import Policy
 

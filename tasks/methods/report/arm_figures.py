@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from rubricflow.tasks.core.contracts.settings.edit import Edit
+from rubricflow.tasks.core.contracts.settings.methods import Edit
 from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED, Tested
 from rubricflow.tasks.core.contracts.tables.rules import FAMILIES, RULE_EDITS, TOTALS
 from rubricflow.tasks.core.display import say

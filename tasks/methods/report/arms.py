@@ -9,12 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.settings.edit import STARTS
+from rubricflow.tasks.core.contracts.settings.methods import STARTS
 from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_chart, line_chart
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section, setting_facts
+from rubricflow.tasks.core.display.page import Drawing, Key, Page, Section, rendered, setting_facts
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 from rubricflow.tasks.methods.report import arm_figures as figures
 from rubricflow.tasks.methods.report import cases

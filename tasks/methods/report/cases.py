@@ -11,11 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.settings.edit import TUNED
+from rubricflow.tasks.core.contracts.settings.methods import TUNED
 from rubricflow.tasks.core.contracts.tables.edit import ARMS, FATES
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_chart, line_chart
-from rubricflow.tasks.core.display.section import Drawing
+from rubricflow.tasks.core.display.page import Drawing
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Row, Table, count, number
 from rubricflow.tasks.methods.report.arm_figures import EditView, Key
 

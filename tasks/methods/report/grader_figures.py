@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.settings.bottleneck import METHODS, Training
+from rubricflow.tasks.core.contracts.settings.methods import METHODS, Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import GRADE_METRICS, INTERVENTIONS, ORDERS
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint

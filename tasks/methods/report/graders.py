@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
+from rubricflow.tasks.core.contracts.settings.methods import Bottleneck
 from rubricflow.tasks.core.contracts.tables.bottleneck import GRADE_METRICS, ORDERS
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart, line_chart
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section, setting_facts
+from rubricflow.tasks.core.display.page import Drawing, Key, Page, Section, rendered, setting_facts
 from rubricflow.tasks.core.display.table import Bar, Cell, Panel, Table, count
 from rubricflow.tasks.methods.report import grader_figures as figures
 from rubricflow.tasks.methods.report import traces

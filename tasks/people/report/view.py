@@ -24,8 +24,7 @@ from rubricflow.tasks.core.contracts.tables.people import (
 )
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
+from rubricflow.tasks.core.display.page import Drawing, Key, Page, Section, rendered
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Row, Table, count, number
 from rubricflow.tasks.core.stats.bootstrap import cautions
 

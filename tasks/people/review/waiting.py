@@ -18,8 +18,8 @@ from rubricflow.tasks.core.contracts.tables.judging import Judgments, Supports
 from rubricflow.tasks.core.contracts.tables.people import NextLabels, Queue, SettledScores
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.reasons import Rules, by_scope, marked_by, score_step, why_waits
 from rubricflow.tasks.core.display.table import Record, Row
+from rubricflow.tasks.core.display.verdict import Rules, by_scope, marked_by, score_step, why_waits
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.warehouse import Run

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.section import Section
+from rubricflow.tasks.core.display.page import Section
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, THRESHOLD, HackingAlarm, hacking_alarms
 from rubricflow.tasks.rewards.report.training import MOST_POINTS, curve, curves

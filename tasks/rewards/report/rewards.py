@@ -22,10 +22,8 @@ from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.reward import AGGREGATIONS, PARENTS
 from rubricflow.tasks.core.contracts.tables.rubrics import without_graph
 from rubricflow.tasks.core.display import draw, say
-from rubricflow.tasks.core.display.axis import axis, square
-from rubricflow.tasks.core.display.charts import bar_chart
-from rubricflow.tasks.core.display.page import body, rendered
-from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.core.display.charts import axis, bar_chart, square
+from rubricflow.tasks.core.display.page import Drawing, Page, Section, body, rendered
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Record, Row, Table, count
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.rewards.report.evaluation import EvaluatedRollouts, alarms, ringing, section

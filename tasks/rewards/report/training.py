@@ -19,8 +19,7 @@ from scipy.stats import sem
 
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.core.display.page import Drawing, Page, Section, rendered
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count, number
 from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, THRESHOLD, HackingAlarm, hacking_alarms
 

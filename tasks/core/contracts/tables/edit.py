@@ -1,4 +1,4 @@
-"""The tables of Edit: arms are named as in `tasks.core.contracts.settings.edit.Arm`.
+"""The tables of Edit: arms are named as in `tasks.core.contracts.settings.methods.Arm`.
 
 A step's number counts from 1, and boundary k lies behind step k, boundary 0 before the first.
 """

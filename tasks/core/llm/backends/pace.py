@@ -23,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from zoneinfo import ZoneInfo
 
-from rubricflow.tasks.core.llm.error_body import LACKS_MONEY
+from rubricflow.tasks.core.llm.forms.form import LACKS_MONEY
 
 _TOKENS_PER_CHARACTER = 1 / 3
 """Until a server has said how many a prompt had; rather too many than too few."""

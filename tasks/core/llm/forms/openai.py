@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.structure import as_written, messages
-from rubricflow.tasks.core.llm.error_body import lenient
 from rubricflow.tasks.core.llm.forms.form import (
     THINKING,
     Form,
@@ -16,6 +15,7 @@ from rubricflow.tasks.core.llm.forms.form import (
     drawn,
     error_reply,
     failed,
+    lenient,
     mapping,
     shown,
     with_options,

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.stats.agreement import to_levels
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums, statistics_of_totals
 from rubricflow.tasks.core.stats.scores import resampled
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.evaluate.compare import compare, in_common
+from rubricflow.tasks.grading.evaluate.agree import compare, in_common
 from rubricflow.tasks.grading.evaluate.slices import ScaleBounds
 
 REPAIRS = ("contract_repair", "semantic_repair")

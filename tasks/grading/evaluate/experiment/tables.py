@@ -25,8 +25,7 @@ from rubricflow.tasks.core.contracts.settings.experiment import (
 )
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart, legend, share_chart
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.core.display.page import Drawing, Page, Section, rendered
 from rubricflow.tasks.core.display.table import (
     SIMULATED,
     Bar,
@@ -43,7 +42,7 @@ from rubricflow.tasks.core.display.table import (
 from rubricflow.tasks.core.stats.agreement import level_count, to_levels
 from rubricflow.tasks.core.stats.bootstrap import is_few
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.evaluate.compare import compare
+from rubricflow.tasks.grading.evaluate.agree import compare
 from rubricflow.tasks.grading.evaluate.experiment import cases, gradeagentops
 from rubricflow.tasks.grading.evaluate.experiment.arm import (
     ArmAgreement,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, RouteReason
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
-from rubricflow.tasks.core.display.reasons import by_scope, why_waits
+from rubricflow.tasks.core.display.verdict import by_scope, why_waits
 
 OURS = ("vouch", "latent", "shard", "calibration", "clip", "label", "threshold", "precheck", "_")
 

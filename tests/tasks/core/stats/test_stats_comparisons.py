@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit
 
-from rubricflow.tasks.core.stats.comparisons import PRIOR_SD, strengths, win_shares
+from rubricflow.tasks.core.stats.preferences import PRIOR_SD, strengths, win_shares
 
 BOTH = np.array([*permutations(range(5), 2)])
 OUTCOMES = np.random.default_rng(4).choice([0.0, 0.5, 1.0], len(BOTH))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.stats import conformal as cf
+from rubricflow.tasks.core.stats import probability as cf
 
 RESIDUALS = [0.1, 0.2, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.1]
 SCALES = [(0.0, 4.0, 1.0), (1.0, 6.0, 0.5), (0.0, 1.0, 0.1), (-2.0, 2.0, 1.0)]

@@ -10,8 +10,7 @@ import pytest
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.grading.logs.read import read_log
 from rubricflow.tasks.grading.logs.record import Log
-from rubricflow.tasks.grading.logs.study import NEW
-from rubricflow.tasks.grading.logs.written import COLUMNS, scored, written
+from rubricflow.tasks.grading.logs.study import COLUMNS, NEW, scored, written
 
 RECORDED = Path(__file__).parent / "recorded"
 TIME = "2026-11-27T08:00:00+00:00"

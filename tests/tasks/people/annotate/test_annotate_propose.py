@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.bundle import Rubric, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.people.annotate.inventory import constructions
-from rubricflow.tasks.people.annotate.propose import Brief, as_yaml, check, propose, request
+from rubricflow.tasks.people.annotate.inventory import Brief, as_yaml, check, constructions, propose, request
 
 ITEMS = [
     {"question": "Why is the sky blue?", "context": None, "reference_answer": "Blue light is scattered most."},

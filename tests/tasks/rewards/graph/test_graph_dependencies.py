@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.settings.reward import Graphs
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.rewards.graph.annotator import Annotator

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
-from rubricflow.tasks.rewards.graph.stated import stated_dependencies
+from rubricflow.tasks.rewards.graph.dependencies import stated_dependencies
 from rubricflow.tasks.rewards.graph.subject import GraphSubject
 
 
