@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from rubricflow.tasks.core.check import docs, suite
-from rubricflow.tasks.core.check.finding import REFUSED
+from rubricflow.tasks.core.check.suite import REFUSED
 from rubricflow.tasks.core.contracts.schema import Expectation, Row
 from rubricflow.tasks.grading.calibrate import choose
 from rubricflow.tasks.grading.evaluate import task as evaluate

@@ -9,7 +9,7 @@ by TRL's GRPOTrainer with nothing different but what the arm says. All rewards c
 and a judge that errs as real ones do. Every rollout is recorded with its reward; every `EVERY` updates the policy
 answers the held-out questions. Killed, it goes on with the first training that is not whole; `rubricflow report` makes
 a page of each. `show` has all of it read by the exact judge, and prints tables; the alarm of reward hacking is the
-product's, of `tasks.rewards.report.evaluation`.
+product's, of `tasks.rewards.report.training`.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.reward import Aggregation, Rewards
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.methods.edit.decoder import Size, decoder
-from rubricflow.tasks.rewards.report.evaluation import alarms
-from rubricflow.tasks.rewards.report.training import paired
+from rubricflow.tasks.rewards.report.training import alarms, paired
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated
 from rubricflow.tasks.rewards.reward.factors import Factors
 from rubricflow.tasks.rewards.reward.learn import paying

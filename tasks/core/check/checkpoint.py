@@ -23,8 +23,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.check.docs import keep
-from rubricflow.tasks.core.check.finding import KEYS, REFUSED, Finding, broken, key_text, shown
-from rubricflow.tasks.core.check.suite import check_values, columns
+from rubricflow.tasks.core.check.suite import KEYS, REFUSED, Finding, broken, check_values, columns, key_text, shown
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, expectations, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.evaluation import Checks, Quarantine

@@ -18,8 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rubricflow.tasks.core.check.finding import CheckError, Finding, broken
-from rubricflow.tasks.core.check.suite import SUITE, configuration, quiet_context
+from rubricflow.tasks.core.check.suite import SUITE, CheckError, Finding, broken, configuration, quiet_context
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Expectation
 from rubricflow.tasks.core.store.warehouse import Run

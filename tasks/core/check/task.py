@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from rubricflow.tasks.core.check import docs
 from rubricflow.tasks.core.check.checkpoint import stored_findings
-from rubricflow.tasks.core.check.finding import REFUSED, Finding, broken, stop, warnings
+from rubricflow.tasks.core.check.suite import REFUSED, Finding, broken, stop, warnings
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.monitor.runs import log, task
 from rubricflow.tasks.core.store.files import named

@@ -11,7 +11,6 @@ scores            human scores by response; the target
 true_score        accuracy against the true score, by repeated ratings; groups of students
 probability       how good probabilities of levels are; intervals of scores
 preferences       strengths of answers by comparisons, and margins against people's preferences
-predicted_means   means and differences of a judge's scores, corrected by labels
 drift             whether values that keep coming are as before, looked at every day
 promise           the risk that a study promises, and the labels it takes
 raters, facets, facet_likelihood  rater effects and the many-facet model

@@ -26,8 +26,8 @@ from rubricflow.tasks.core.display.charts import axis, bar_chart, square
 from rubricflow.tasks.core.display.page import Drawing, Page, Section, body, rendered
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Record, Row, Table, count
 from rubricflow.tasks.core.stats.bootstrap import cautions
-from rubricflow.tasks.rewards.report.evaluation import EvaluatedRollouts, alarms, ringing, section
 from rubricflow.tasks.rewards.report.picture import LOOK, STYLE, EarnedCredit, picture, rows_of, signed
+from rubricflow.tasks.rewards.report.training import EvaluatedRollouts, alarms, ringing, section
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
 COMPARED: Mapping[str, str] = {**AGGREGATIONS, "random_graph": "random graph", "untyped": "untyped graph"}

@@ -16,7 +16,7 @@ from builders import rows
 from builders.rows import Record, item
 
 from rubricflow.tasks.core.check import checkpoint
-from rubricflow.tasks.core.check.finding import CheckError
+from rubricflow.tasks.core.check.suite import CheckError
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, expectations, schema

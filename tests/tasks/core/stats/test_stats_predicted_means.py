@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rubricflow.tasks.core.stats.predicted_means import Cases, corrected_mean
+from rubricflow.tasks.grading.trends.means import Cases, corrected_mean
 
 
 def cases(seed: int, labels: int, cases: int = 400, strength: float = 0.8, size: int = 1) -> tuple[Cases, float]:
