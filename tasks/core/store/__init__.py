@@ -9,6 +9,6 @@ warehouse  runs: commit shards, read tables
 catalogue  a run's own records, and SQL over a run or a warehouse; ordered: tables larger than memory
 manifest   writing a run's manifest; a whole run looked at again
 sqlite_file           a file that many processes write
-cells, delimited, sheets, documents, pdf, essays  foreign files as cells and texts
+cells, delimited, sheets, documents, document_reader, pdf, essays  foreign files as cells and texts
 reshape, source  chunks of a source in the form in which its columns map, and its errors gathered
 """

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.store.cells import EssayCell, id_of
-from rubricflow.tasks.core.store.documents import DocumentReader, DocumentText
+from rubricflow.tasks.core.store.document_reader import DocumentReader, DocumentText
 from rubricflow.tasks.core.store.sheets import ENDINGS
 from rubricflow.tasks.core.text.fold import bare_of, folded
 

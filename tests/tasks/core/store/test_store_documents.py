@@ -8,7 +8,8 @@ import zipfile
 
 import pytest
 
-from rubricflow.tasks.core.store.documents import DocumentReader, document_text
+from rubricflow.tasks.core.store.document_reader import DocumentReader
+from rubricflow.tasks.core.store.documents import document_text
 from tests.builders.documents import archive, docx, odt, pdf
 
 

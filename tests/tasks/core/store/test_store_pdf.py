@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.tables.data import UNREAD
-from rubricflow.tasks.core.store.documents import DocumentReader
+from rubricflow.tasks.core.store.document_reader import DocumentReader
 from rubricflow.tasks.core.store.pdf import UnreadableDocument, pdf_text
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import Subject, ground
