@@ -44,9 +44,24 @@ STAGE = "faithful"
 PLAIN = "unedited"
 """The version of a scheme without an edit."""
 SHOWN = (
-    *("rater_id", "totals", "edit", "n", "unscored", "gold_change", "floor_rate", "floor_low", "floor_high"),
-    *("rsr", "rsr_low", "rsr_high", "in_rubric_n", "in_rubric", "in_rubric_low", "in_rubric_high"),
-    *("rsr_note", "in_rubric_note"),
+    "rater_id",
+    "totals",
+    "edit",
+    "n",
+    "unscored",
+    "gold_change",
+    "floor_rate",
+    "floor_low",
+    "floor_high",
+    "rsr",
+    "rsr_low",
+    "rsr_high",
+    "in_rubric_n",
+    "in_rubric",
+    "in_rubric_low",
+    "in_rubric_high",
+    "rsr_note",
+    "in_rubric_note",
 )
 """Columns of `rule_faithfulness` for people to look at."""
 _SUMMING = "embedded"
@@ -120,12 +135,13 @@ def stages(job: Plan) -> list[TableRef]:
     run, study = job.run, job.study
     data, locked = read_and_lock(job)
     judged: list[tuple[JudgingBatch, TableRef]] = []
+    anew = study.judge.model_copy(update={"keep": None})  # every decision is taken anew
     with asking_together() as piece:
         for batch in prepare(run, study, data, locked.bundles):
             with piece():
                 gradings = judge(
                     _edited_run(run),
-                    plan=study.judge.model_copy(update={"keep": None}),  # every decision is taken anew
+                    plan=anew,
                     base=job.base,
                     items=batch.items,
                     responses=batch.responses,

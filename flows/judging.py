@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import chain
 
 from rubricflow.flows.plan import Plan, grader_of, prices_of
 from rubricflow.flows.stage import references, staged
@@ -85,11 +86,8 @@ def judged_by(
         stage=stage,
         rules_of=rules_of,
     )
-    return JudgedTables(*together[:3]), [
-        *filter(None, together[3:]),
-        *(tables.supports for tables in looked_at.values() if tables.supports),
-        *(table for juror in jurors.values() for table in juror),
-    ]
+    supports = [tables.supports for tables in looked_at.values() if tables.supports]
+    return JudgedTables(*together[:3]), [*filter(None, together[3:]), *supports, *chain.from_iterable(jurors.values())]
 
 
 def bundles_for(job: Plan, judge: Judge, data: Ingested, locked: Locked) -> TableRef:

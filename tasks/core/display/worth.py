@@ -233,14 +233,11 @@ def _drawings(priced: Sequence[Worth], times: int, across: str, lines: Mapping[s
         "Share wrong of what may go out": [(one, one.error) for one in priced],
     }
     for title, estimates in kinds.items():
-        series = [
-            ChartLine(
-                one.name.partition(": ")[0],
-                (ChartPoint((one.cost or 0.0) * times, estimate.value, estimate.low, estimate.high),),
-            )
-            for one, estimate in estimates
-            if estimate.value is not None
-        ]
+        series = []
+        for one, estimate in estimates:
+            if estimate.value is not None:
+                point = ChartPoint((one.cost or 0.0) * times, estimate.value, estimate.low, estimate.high)
+                series.append(ChartLine(one.name.partition(": ")[0], (point,)))
         if title.startswith("Agreement"):
             series += [ChartLine(name, tuple(ChartPoint(end, value) for end in ends)) for name, value in lines.items()]
         if series:

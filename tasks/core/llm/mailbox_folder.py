@@ -168,23 +168,23 @@ class Mailbox:
     def under_way(self, noted: Noted) -> list[AskedFile]:
         """The files with open requests to which no answer came, and those whose batch has not ended."""
         answers = self.answers()
+        wanted = (file for file in self.files if file.ended is None and not noted.keys().isdisjoint(file.digests))
         return [
             file
-            for file in self.files
-            if file.ended is None
-            and not noted.keys().isdisjoint(file.digests)
-            and (file.sent is not None or len(self._unanswered(file, answers)) == len(file.digests))
+            for file in wanted
+            if file.sent is not None or len(self._unanswered(file, answers)) == len(file.digests)
         ]
 
     def missing(self, noted: Noted) -> dict[str, int]:
         """File of which some answers came → how many of its requests have none."""
         answers, to_ask = self.answers(), self.to_ask(noted)
         last = {key: file.name for file in self.files for key in file.digests}
-        return {
-            file.name: count
+        return Counter(
+            file.name
             for file in self.files
-            if (count := sum(key in to_ask and last[key] == file.name for key in self._unanswered(file, answers)))
-        }
+            for key in self._unanswered(file, answers)
+            if key in to_ask and last[key] == file.name
+        )
 
     def to_ask(self, noted: Noted) -> Noted:
         """What is open and not under way."""

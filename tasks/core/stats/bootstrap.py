@@ -328,8 +328,9 @@ def pair_terms(human: ArrayLike, machine: ArrayLike, scale: Scale) -> Floats:
     h, m = human - middle, machine - middle
     d = machine - human
     gap = np.abs(j - i)
-    terms = [np.ones_like(h), h, m, h * h, m * m, h * m, d, d * d, np.abs(d), i, j, i * i, j * j, i * j]
-    columns = np.stack([*terms, gap == 0, gap <= 1, gap <= 2], axis=1)
+    of_scores = [h, m, h * h, m * m, h * m, d, d * d, np.abs(d)]
+    of_levels = [i, j, i * i, j * j, i * j, gap == 0, gap <= 1, gap <= 2]
+    columns = np.stack([np.ones_like(h), *of_scores, *of_levels], axis=1)
     if levels > MACRO_F1_LEVELS:
         return columns
     grid = np.arange(levels)

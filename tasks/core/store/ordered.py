@@ -162,9 +162,10 @@ def read_scores(
     kinds = run.read(items, ["item_id", "type"])
     columns = ["response_id", "score", *(["signals"] if signals else [])]
     for some in _together(run, responses):
+        answers = run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"], some)
         yield ScoreTables(
             kinds,
-            run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"], some),
+            answers,
             run.read(people, GIVEN, some),
             narrow(run.batches(gradings, columns, where=some)),
             run.read(predictions, ["response_id", "score", *predicted], some),

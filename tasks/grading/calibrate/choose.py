@@ -279,15 +279,9 @@ def _choice(candidates: list[MethodTrial], plan: Plan, labels: LabelledRows) -> 
         return "identity", f"{name} is undefined for every method: the raw score is kept"
     # Better beyond noise and, of pooled items, no worse over all: within items alone, what is learned of an item looks
     # bad inside folds, since its mean without a response lies away from that response.
-    better = [
-        trial
-        for trial in candidates
-        if trial.method in STANDARD
-        and trial.method != "identity"
-        and trial.behind is not None
-        and -trial.behind > CLEARLY * (trial.behind_se or 0.0)
-        and (trial.qwk_within is None or (trial.qwk or 0.0) >= (standard.qwk or 0.0))
-    ]
+    mapped = (trial for trial in candidates if trial.method in STANDARD and trial.method != "identity")
+    ahead = (trial for trial in mapped if -(trial.behind or 0.0) > CLEARLY * (trial.behind_se or 0.0))
+    better = [trial for trial in ahead if trial.qwk_within is None or (trial.qwk or 0.0) >= (standard.qwk or 0.0)]
     if not better:
         return standard.method, "the standard mapping" if standard.method != "identity" else "no mapping can be fitted"
     best = max(better, key=lambda trial: float(trial.worth[0]))

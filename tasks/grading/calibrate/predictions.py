@@ -299,10 +299,11 @@ class Texts:
         """The item with its blocks; answers: its responses' texts, as `read` gives them, others among them."""
         at = pc.index_in(item.rows["response_id"], value_set=answers["response_id"])
         asked = self._items[item.item_id]
+        reference = asked["reference_answer"] or "\n".join(asked["reference_answers"] or ())
         source = TextSource(
             texts=tuple(answers["text"].take(at).to_pylist()),
             question=asked["question"],
-            reference=asked["reference_answer"] or "\n".join(asked["reference_answers"] or ()),
+            reference=reference,
             rubric=self._bundles[item.item_id].text,
         )
         return item._replace(blocks=text_blocks(source, self._plan.texts, self._readers))

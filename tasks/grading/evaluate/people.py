@@ -90,10 +90,11 @@ def _true_scores(part: ScoreSlice, ratings: Floats, on: Setting) -> Iterator[Rec
         human, machine, clusters = ratings[usable], scores[usable], part.rows["cluster"].to_numpy()[usable]
         found = true_score(human, machine)
         intervals = true_score_intervals(human, machine, clusters, on.draws, on.seed) if on.draws else {}
+        note = found.prmse.note if found.qwk_true is None else None
         figures = {
             "prmse": found.prmse,
             "r_true": found.r_true,
-            "qwk_true": Stat(found.qwk_true, None if found.qwk_true is not None else found.prmse.note),
+            "qwk_true": Stat(found.qwk_true, note),
             "loss_association": Stat(found.loss_association),
             "loss_spread": Stat(found.loss_spread),
             "loss_bias": Stat(found.loss_bias),

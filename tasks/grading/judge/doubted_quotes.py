@@ -92,7 +92,8 @@ def sharers(decisions: Sequence[Decision]) -> dict[Place, int]:
     quoted = np.zeros((len(decisions), max((end for _, end in spans.values()), default=0)), dtype=bool)
     for (i, _), (start, end) in spans.items():
         quoted[i, start:end] = True
-    quoting, of_words = quoted.sum(axis=0), Counter(words for _, words in {(i, w) for (i, _), w in unplaced.items()})
+    quoting = quoted.sum(axis=0)
+    of_words = Counter(words for _, words in {(i, words) for (i, _), words in unplaced.items()})
     shared = {place: of_words[words] for place, words in unplaced.items()}
     for place, (start, end) in spans.items():  # the most that more than half of the characters reach
         shared[place] = int(np.sort(quoting[start:end])[::-1][(end - start) // 2])

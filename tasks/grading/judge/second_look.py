@@ -98,7 +98,8 @@ def _looks(judged: JudgedAnswers, rows: support.Rows) -> list[support.SupportCas
     cases = {}
     for row in run.read(judged.responses, ["response_id", "item_id", "text", "made_from"], mine).to_pylist():
         cases[row["response_id"]] = case_of(row, *judged.sheets[row["item_id"]])
-    of_case, by_others = defaultdict[tuple[str, int], list[Any]](list), defaultdict[str, list[Any]](list)
+    of_case = defaultdict[tuple[str, int], list[Any]](list)
+    by_others = defaultdict[str, list[Any]](list)
     for row in rows:
         of_case[row["response_id"], row["sample"]].append(row)
     for table in judged.others:

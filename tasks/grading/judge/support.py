@@ -113,12 +113,13 @@ def looks(case: Case, judged: Rows, others: Rows, vectors: Mapping[str, Floats])
         same = [_overlap(_place(other), (start, end)) for other in said]
         sharing = [name for name, at in places.items() if name != criterion.id and _overlap(at, (start, end))]
         likely, level = row["level_probabilities"], row["decision"]
+        opposed = is_negated(folded(words)) != is_negated(folded(criterion.text))
         features = (
             float(own @ vectors[words]),
             float(near.max()),
             float(own @ vectors[words] - apart.max()) if len(apart) else 0.0,
             *_shared_words(looked_for(criterion), words, text),
-            float(is_negated(folded(words)) != is_negated(folded(criterion.text))),
+            float(opposed),
             float(np.log1p(len(words))),
             (start or 0) / max(1, len(text)),
             float(np.log1p(len(sharing))),

@@ -198,12 +198,13 @@ def judgment(
         action = "demoted"
     supporting = [row for row in rows if level and row["decision"] >= level]
     verified = None if not stated or not is_asked else bool(level) and any(row["verified"] for row in supporting)
+    evidence = _distinct(quote for row in supporting for quote in row["evidence"] or ())
     return {
         **made,
         "decision": level,
         "stated": stated,
         "level_probabilities": (likely / likely.sum()).tolist(),
-        "evidence": _distinct(quote for row in supporting for quote in row["evidence"] or ()),
+        "evidence": evidence,
         "verified": verified,
         "action": "counted" if verified is False and level else action,
     }

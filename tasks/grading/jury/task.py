@@ -261,7 +261,8 @@ def _defined(value: float) -> float | None:
 # The shards.
 
 
-Shard = tuple[dict[str, list[dict[str, Any]]], dict[tuple[str, str], list[dict[str, Any]]]]
+Read = list[dict[str, Any]]
+Shard = tuple[dict[str, Read], dict[tuple[str, str], Read]]
 """A juror's gradings by response, and its judgments by response and criterion."""
 
 

@@ -69,12 +69,14 @@ def lock(
         for name, one in finished(study, rubrics, authored_rubrics, item_rows, replies, model_by).items():
             bundle = one.bundle
             rubric, warnings = one.judged.rubric, lint(one.judged.rubric)
+            content = rubric.model_dump(mode="json")
+            found = [*warnings, *(remark.text for remark in one.unexplained)]
             row = {
                 "rubric_id": rubric.rubric_id,
                 "title": rubric.title,
                 "origin": one.origin,
-                "content": json.dumps(rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False),
-                "lint": [*warnings, *(remark.text for remark in one.unexplained)],
+                "content": json.dumps(content, sort_keys=True, ensure_ascii=False),
+                "lint": found,
                 "calls": list(one.judged.calls),
             }
             rubric_rows.append(row)

@@ -74,11 +74,9 @@ def read_log(files: Sequence[Path]) -> Log:
         for source in (row["reference"], row["case_id"]):
             for name in _TEXTS if source in texts else ():
                 row[name] = row[name] if row[name] is not None else texts[source][name]
-    remarks = [
-        f"written by {form.tool} {version}; looked at were versions {', '.join(form.known)}*"
-        for version in sorted(map(str, versions))
-        if form.known and not version.startswith(form.known)
-    ]
+    unknown = [version for version in sorted(map(str, versions)) if form.known and not version.startswith(form.known)]
+    known = ", ".join(form.known)
+    remarks = [f"written by {form.tool} {version}; looked at were versions {known}*" for version in unknown]
     remarks += [f"passed over, no part of the log: {', '.join(passed)}"] if passed else []
     remarks += _named(rows, people)
     remarks += _numbered(rows)

@@ -55,11 +55,11 @@ def evidence_section(worth: Row, quotes: Rows, decisions: Rows, supports: Rows, 
             "placed",
         ),
     ]
-    lines: list[tuple[Content, ...]] = [
-        (words, Named(f"{say.count(worth[part])} of {say.count(worth[whole])}"), Named(of.share(part, whole)))
-        for words, part, whole in rows
-        if worth[whole]
-    ]
+    lines = list[tuple[Content, ...]]()
+    for words, part, whole in rows:
+        if worth[whole]:
+            counted = f"{say.count(worth[part])} of {say.count(worth[whole])}"
+            lines.append((words, Named(counted), Named(of.share(part, whole))))
     parts: list[Part] = [Grid((), lines, "tight narrow")]
     if not worth["credited"]:
         parts.append(Text("No person marked single criteria: nobody checked whether the quoted words fit.", "note"))

@@ -85,13 +85,15 @@ def made_section(
     ]
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     split = ", ".join(f"{key} {value}" for key, value in study["split"].items())
+    meanings = (*MEANINGS, ("Split", split), ("Versions", versions))
+    asked = [Text("To look at in the answers", "h3"), *oddities] if oddities else []
     parts: list[Part] = [
         Facts(facts),
-        *([Text("To look at in the answers", "h3"), *oddities] if oddities else []),
+        *asked,
         *_calibration(figures, candidates, calibrations),
         Fold("Calls, tokens, time, money", [Facts(costs)]),
         *_failed_checks(checks),
-        Fold("What the figures mean", [Facts((*MEANINGS, ("Split", split), ("Versions", versions)))]),
+        Fold("What the figures mean", [Facts(meanings)]),
     ]
     return Section("made", "How it was made", _title(figures, calibrations), parts=parts)
 
@@ -165,10 +167,10 @@ def _calibration(figures: Figures, candidates: Rows, calibrations: Rows) -> list
     if not calibrations:
         return []
     stages = {"raw": "before", "calibrated": "after"}
-    changed = [
-        (f"{figures.metrics[name].title}, {stages[stage]}", Figure(figures.machine(name, stage), figures.unit(name)))
-        for name, stage in product(("qwk", "qwk_item_mean", "rmse", "bias"), stages)
-    ]
+    changed = []
+    for name, stage in product(("qwk", "qwk_item_mean", "rmse", "bias"), stages):
+        figure = Figure(figures.machine(name, stage), figures.unit(name))
+        changed.append((f"{figures.metrics[name].title}, {stages[stage]}", figure))
     parts = figure_table(changed)
     order = sorted(
         candidates, key=lambda row: (row["scope"] != "pooled", row["scope"], not row["chosen"], row["method"])

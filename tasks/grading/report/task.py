@@ -33,8 +33,15 @@ from rubricflow.tasks.grading.report.summary import figure_tables, next_step, st
 from rubricflow.tasks.grading.report.view import Tables, View, needs_texts, nothing_scored, view
 
 _SHOWN = (
-    *("low", "high", "risk", "route", "route_reason", "unscored_reason"),
-    *("points_judge", "points_text", "points_item"),
+    "low",
+    "high",
+    "risk",
+    "route",
+    "route_reason",
+    "unscored_reason",
+    "points_judge",
+    "points_text",
+    "points_item",
 )
 """What the report shows of a prediction with its score."""
 _WHOLE = ("items", "metrics", "verdicts", "rater_effects", "release_rules", "candidates", "calibrations", "checks")

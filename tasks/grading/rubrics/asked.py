@@ -225,12 +225,13 @@ def _shown(subject: ReviewedRubric) -> dict[str, str]:
     for group in subject.marks.unnamed[:_SHOWN] if subject.marks else ():
         answers.append({"sentence": group.representative[:_LONGEST], "answers": len(group.answers)})
     traits = ", ".join(f"{trait.id} ({trait.name}, {trait.min:g} to {trait.max:g})" for trait in subject.rubric.traits)
+    marked = [compact({"score": _plain(one.score), "answer": one.text}) for one in subject.marked]
     return {
         "traits": f"Traits: {traits}.",
         "checklist": compact(checklist(subject.base)),
         "remarks": "\n".join(remarks) or "- nothing that was found",
         "answers": "\n".join(map(compact, answers)),
-        "marked": "\n".join(compact({"score": _plain(one.score), "answer": one.text}) for one in subject.marked),
+        "marked": "\n".join(marked),
         "top": f"{subject.rubric.scale.max - subject.rubric.scale.min:g}",
     }
 

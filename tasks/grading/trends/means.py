@@ -100,12 +100,24 @@ def _arms(rows: pd.DataFrame, chance: pd.Series[float]) -> Iterator[tuple[str, C
 def _row(arm: str, less: str, slice_: str, value_of: object, found: CorrectedMean) -> dict[str, Any]:
     both, labels, judge = found.corrected, found.labels, found.judge
     return {
-        **{"arm": arm, "less": less, "slice": slice_, "value_of": str(value_of)},
-        **{"value": both.value, "low": both.low, "high": both.high},
-        **{"by_labels": labels.value, "labels_low": labels.low, "labels_high": labels.high},
-        **{"by_judge": judge.value, "judge_low": judge.low, "judge_high": judge.high},
-        **{"labels": both.n, "answers": judge.n, "clusters": both.clusters},
-        **{"weight": found.weights[-1], "to_halve": found.to_halve},
+        "arm": arm,
+        "less": less,
+        "slice": slice_,
+        "value_of": str(value_of),
+        "value": both.value,
+        "low": both.low,
+        "high": both.high,
+        "by_labels": labels.value,
+        "labels_low": labels.low,
+        "labels_high": labels.high,
+        "by_judge": judge.value,
+        "judge_low": judge.low,
+        "judge_high": judge.high,
+        "labels": both.n,
+        "answers": judge.n,
+        "clusters": both.clusters,
+        "weight": found.weights[-1],
+        "to_halve": found.to_halve,
     }
 
 

@@ -78,8 +78,14 @@ def drift_rows(found: Drift, logs: Sequence[str]) -> list[dict[str, Any]]:
         numbers = {name: None if value is None or value != value else value for name, value in values.items()}
         rows.append(
             {
-                **{"log": logs[-1], "look": len(logs), "channel": row.channel, "slice": row.slice},
-                **{"value_of": row.value_of, "evidence": row.evidence.log_peak, "bar": row.bar, "moved": row.is_found},
+                "log": logs[-1],
+                "look": len(logs),
+                "channel": row.channel,
+                "slice": row.slice,
+                "value_of": row.value_of,
+                "evidence": row.evidence.log_peak,
+                "bar": row.bar,
+                "moved": row.is_found,
                 **numbers,
                 "since": logs[min(since, len(logs) - 1)],
             }

@@ -170,10 +170,11 @@ def grading_samples(
             whose = f"response '{row['response_id']}' has the target score {score:g}"
             rule = f"{whose}; a mark is a whole number from 0 to {top}"
             raise InputError(rule, field="score", hint="evaluation: {target: …} names one rater in place of the mean")
+        asked = filter(None, (item["question"], item["context"]))
         return Sample(
             response_id=row["response_id"],
             item_id=item_id,
-            question="\n\n".join(filter(None, (item["question"], item["context"]))),
+            question="\n\n".join(asked),
             scheme=schemes[item_id],
             answer=row["text"],
             top=top,

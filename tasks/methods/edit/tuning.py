@@ -236,10 +236,11 @@ def train(trainer: Any, folder: Path, metrics: Metrics) -> Tuned:
             if row.get(library_name) is not None:
                 history.append((int(row["step"]), name, float(row[library_name])))
     learning = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
+    seconds = sum(row.get("seconds", 0.0) for row in rows)
     tuned = Tuned(
         adapter=folder / "adapter",
         steps=int(trainer.state.global_step),
-        seconds=round(sum(row.get("seconds", 0.0) for row in rows), 3),
+        seconds=round(seconds, 3),
         parameters=sum(parameter.numel() for parameter in learning),
         history=tuple(history),
     )

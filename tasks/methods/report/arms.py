@@ -62,13 +62,14 @@ def content(view: EditView) -> Page:
 
 
 def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[Section]:
+    bars = [Drawing(panel.title, bar_chart(panel)) for panel in figures.panels(arms)]
     yield Section(
         "arms",
         "Arms: who marks best?",
         figures.best(arms),
         f"{HOW} Unmarked: the grading states no mark by itself. Where it did once it was asked for it, that mark "
         "counts; a response without any is wrong in accuracy and within 1, and left out of QWK and MAE.",
-        drawings=[Drawing(panel.title, bar_chart(panel)) for panel in figures.panels(arms)],
+        drawings=bars,
         tables=_filled(figures.summary_table(view.metrics, part) for part in TESTED),
     )
     yield Section(
@@ -107,13 +108,14 @@ def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[
     )
     left = cases.phases(view)
     pools = (cases.revision_table(view.revisions), cases.pool_table(view.demonstrations))
+    separations = cases.separation_table(view.separations)
     yield Section(
         "selection",
         "Selection: what became of wrong rollouts?",
         cases.takeaway(left),
         "Rollouts of the base policy on the training responses; a rollout without a mark counts as wrong.",
         drawings=list(cases.selection_drawings(view, left)),
-        tables=_filled((*pools, cases.separation_table(view.separations))),
+        tables=_filled((*pools, separations)),
         notes=list(cases.refusal_notes(view.revisions)),
         folded="Revisions and training pools",
     )

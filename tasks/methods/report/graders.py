@@ -85,13 +85,14 @@ def content(view: BottleneckView) -> Page:
 
 
 def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:
+    bars = [*_bars(graders, QWK, "Grade: QWK"), *_bars(graders, CONCEPTS, "Concepts: macro-F1")]
     yield Section(
         "graders",
         "Graders compared: does the bottleneck cost or gain?",
         figures.best_graders(graders),
         "± is one standard deviation over seeds, of people over pairs of persons, on the same responses: it does not "
         "say how far figures would move with other responses.",
-        drawings=[*_bars(graders, QWK, "Grade: QWK"), *_bars(graders, CONCEPTS, "Concepts: macro-F1")],
+        drawings=bars,
         tables=(figures.summary_table(graders), figures.concept_table(graders, view.names)),
     )
     yield from _interventions(view, graders)

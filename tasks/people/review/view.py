@@ -278,11 +278,12 @@ def _explained(explanation: str, machine: _Machine) -> list[Record]:
 def _ballot(ballot: Record, case: QueuedCase, part: ReviewerCase, machine: _Machine, sees_verdict: bool) -> Record:
     criterion, mine = ballot["criterion_id"], part.votes.get(ballot["criterion_id"])
     values = [option["value"] for option in ballot["options"]]
+    labels = [_label(rater, row, values, case, sees_verdict) for rater, row in machine.get(criterion, ())]
     return {
         **ballot,
         "doubtful": sees_verdict and bool(machine) and criterion in case.doubtful,
         "mine": _content(mine) if mine else None,
-        "machine": [_label(rater, row, values, case, sees_verdict) for rater, row in machine.get(criterion, ())],
+        "machine": labels,
     }
 
 

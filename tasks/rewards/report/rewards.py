@@ -99,6 +99,7 @@ def page(view: RewardView) -> str:
     judged = f"{say.plural(responses, 'response')} under {say.plural(rubrics, 'rubric')}"
     others = other_table(figures)
     said = alarms(view.evaluated.rows) if view.evaluated else {}
+    other = Section("other", "Other numbers", "Inference, ablations and gains", tables=(others,))
     sections = [
         _leakage(view, figures),
         _rewards(both),
@@ -106,7 +107,7 @@ def page(view: RewardView) -> str:
         _pictures(view, both),
         _cases(view),
         _graphs(view),
-        Section("other", "Other numbers", "Inference, ablations and gains", tables=(others,)) if others.rows else None,
+        other if others.rows else None,
         Section("made", "How it was made", "What the rewards rest on", facts=list(_facts(view)), notes=_caveats(view)),
     ]
     return rendered(

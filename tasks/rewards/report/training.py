@@ -75,11 +75,12 @@ def content(view: TrainingView) -> Page:
         title = f"False credit rises {change}" if gap.low > 0 else f"False credit does not clearly rise: {change}"
     sections = [_rewards(rows), _held_out(view.quality, alarms), _licence(rows, view.cases)]
     sections += [_criteria(view), _judge(rows, view.twice), _to_read(view)]
+    steps = int(rows["step"].nunique())
     return Page(
         kind="Training report",
         study=say.name(view.run_id),
         title=title,
-        lead=f"{say.plural(len(rows), 'rollout')} of {say.plural(int(rows['step'].nunique()), 'step')}. False credit "
+        lead=f"{say.plural(len(rows), 'rollout')} of {say.plural(steps, 'step')}. False credit "
         "is what a flat sum pays beyond what the dependencies of the criteria license.",
         sections=list(filter(None, sections)),
     )

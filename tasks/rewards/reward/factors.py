@@ -117,9 +117,9 @@ def marks_on(judged: Locals, people: Locals) -> Floats:
     marks = np.full(len(judged.batch.local), np.nan)
     place = pc.index_in(judged.response_id, value_set=people.response_id).to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(~np.isnan(place.astype(float))).tolist():
-        mine, theirs = (
-            slice(*batch.start[at : at + 2]) for batch, at in ((judged.batch, row), (people.batch, int(place[row])))
-        )
+        at = int(place[row])
+        mine = slice(*judged.batch.start[row : row + 2])
+        theirs = slice(*people.batch.start[at : at + 2])
         marks[mine] = np.where(people.batch.scored[theirs], people.batch.local[theirs], np.nan)
     return marks
 

@@ -328,7 +328,11 @@ class OpenAI(Backend):
             _logger.warning(
                 "%s of %s prompts do not fit into the context of '%s', %s tokens: with room for the reply the longest "
                 "has about %s. Start the server with a longer context, or lower sampling.max_tokens",
-                *(f"{len(unfit):,}", f"{len(requests):,}", self._engine.model, f"{self._window:,}", f"{max(unfit):,}"),
+                f"{len(unfit):,}",
+                f"{len(requests):,}",
+                self._engine.model,
+                f"{self._window:,}",
+                f"{max(unfit):,}",
             )
             self._window = None
 

@@ -98,11 +98,12 @@ def read_answer(answer: JsonObject, request: Request) -> Reply:
     if text is not None and not isinstance(text, str):
         raise TypeError("a content that is no text")
     logprobs = mapping(choice.get("logprobs")).get("content") if request.want_logprobs else None
+    details = mapping(usage.get("prompt_tokens_details"))
     reply = Reply(
         text=text or "",
         prompt_tokens=count(usage.get("prompt_tokens")),
         completion_tokens=count(usage.get("completion_tokens")),
-        cached_tokens=count(mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
+        cached_tokens=count(details.get("cached_tokens")),
         token_logprobs=_tokens(logprobs) if logprobs else None,
     )
     if refused := message.get("refusal"):

@@ -27,8 +27,18 @@ UNWRITTEN = "WRITE HERE"
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
 """Distances between scores that people use, the largest first."""
 _MADE = (
-    *("answer", "question", "model_answer", "possible", "mark", "answer_id", "question_id", "question_no"),
-    *("student_id", "student_name", "namesake", "attempt_no"),
+    "answer",
+    "question",
+    "model_answer",
+    "possible",
+    "mark",
+    "answer_id",
+    "question_id",
+    "question_no",
+    "student_id",
+    "student_name",
+    "namesake",
+    "attempt_no",
 )
 """What columns are called that a draft makes."""
 _LARGEST_NUMBER = 2
@@ -203,13 +213,14 @@ def _flat(roles: Roles, names: Mapping[str, str], wide: Container[str]) -> Roles
     if isinstance(roles.answer, tuple) and not all(map(is_label, roles.answer)):
         question = QUESTION
     scores = [new["mark"]] if "mark" in new else []
+    one_each = [pattern for pattern in roles.scores if not _is_pattern(pattern)]
     return replace(
         roles,
         answer=names["answer"],
         item=QUESTION,
         question=question,
         reference=new.get("model_answer"),
-        scores=(*scores, *(pattern for pattern in roles.scores if not _is_pattern(pattern))),
+        scores=(*scores, *one_each),
         points=new.get("possible"),
         response=None,
     )

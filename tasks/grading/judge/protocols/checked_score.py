@@ -118,11 +118,9 @@ class CheckedScoreProtocol(RulersProtocol):
             found.decisions.extend(Decision(item.id, None, reason=reason) for item in part.criteria)
         _, traits = _divided(bundle, score_items(bundle))
         stated = stated_scores(found.decisions, traits, found.probabilities, case)
-        of_criteria = Gathered(
-            [decision for decision in found.decisions if decision.criterion_id not in traits],
-            found.counts,
-            {name: likely for name, likely in found.probabilities.items() if name not in traits},
-        )
+        decided = [decision for decision in found.decisions if decision.criterion_id not in traits]
+        likely = {name: levels for name, levels in found.probabilities.items() if name not in traits}
+        of_criteria = Gathered(decided, found.counts, likely)
         judged, grading = graded(case, answers, of_criteria, stated)
         levels = {decision.criterion_id: decision.level for decision in judged.decisions}
         against = contradicted(bundle, levels, grading.scored.traits)
