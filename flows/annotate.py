@@ -137,7 +137,9 @@ def proposals(job: Plan) -> ProposedAnnotations:
 def labels(job: Plan, votes: ActSnapshot) -> tuple[ProposedAnnotations, SettledTables, ComparedTables]:
     """The proposals, the labels that people settled, and the agreement after that."""
     proposed = proposals(job)
-    data, locked, annotated = proposed.data, proposed.locked, proposed.annotated
+    data = proposed.data
+    locked = proposed.locked
+    annotated = proposed.annotated
     settled = staged(
         job.run,
         adjudicate,

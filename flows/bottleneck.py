@@ -66,10 +66,13 @@ def stages(job: Plan, votes: ActSnapshot | None) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
     if votes is None:
         data, locked = read_and_lock(job)
-        final, before = None, [*references((data, locked))]
+        final = None
+        before = [*references((data, locked))]
     else:
         proposed, settled, compared = labels(job, votes)
-        data, locked, final = proposed.data, proposed.locked, settled.labels
+        data = proposed.data
+        locked = proposed.locked
+        final = settled.labels
         before = [*proposed.tables, *settled, *compared]
     taught = staged(
         job.run,

@@ -81,7 +81,8 @@ def arm(file: str, name: str, warehouse: str = DEFAULT_WAREHOUSE, limit: int | N
 @task(task_run_name="tables")
 def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     """Write and print the tables of finished runs; leave them as artifacts in the Prefect UI."""
-    name, warehouse = plan.experiment.name, next(iter(runs.values())).warehouse
+    name = plan.experiment.name
+    warehouse = next(iter(runs.values())).warehouse
     size = plan.experiment.tables.calibration_size
     sizes = dict.fromkeys(size.arms, size.sizes) if size else {}
     arms = {arm_name: read_arm(arm_name, run, sizes.get(arm_name, ())) for arm_name, run in runs.items()}
@@ -93,7 +94,8 @@ def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     folder = warehouse.root / EXPERIMENTS / name
     opening = [contrast] if contrast else []
     listed = ["## Runs", "", *(f"- {arm}: `{run_id}`" for arm, run_id in ids.items())]
-    text, report = markdown(f"Experiment {name}", opening, made, listed), folder / "report.html"
+    text = markdown(f"Experiment {name}", opening, made, listed)
+    report = folder / "report.html"
     numbers = conform(Numbers, chain.from_iterable(map(records, made)))
     warehouse.write(folder / "numbers.parquet", as_parquet(numbers))
     warehouse.write(folder / "tables.md", text.encode())
@@ -135,7 +137,8 @@ def resized(run: Run, study: Study, scores: pd.DataFrame, size: int) -> pd.DataF
     SHA-256 of seed and id; None where it has fewer. Sizes are nested, and what is held out stays the same."""
     responses = run.table(Responses, "ingest", ["response_id", "split", "author_id"])
     people = run.table(Gradings, "ingest", GIVEN)
-    target, seed = study.evaluation.target, study.split.seed
+    target = study.evaluation.target
+    seed = study.split.seed
     labelled = target_scores(people, target)["response_id"].combine_chunks()
     calibrates = pc.equal(responses["split"], "calibration")
     names = responses["response_id"].filter(pc.and_(calibrates, pc.is_in(responses["response_id"], labelled)))

@@ -217,7 +217,8 @@ def _tested(run: Run, study: Study, data: Ingested, bundles: TableRef) -> tuple[
     gold = {row["response_id"]: math.floor(row["score"] + 0.5) for row in targets.to_pylist()}
     answered = run.read(data.responses, ["item_id"], ds.field("response_id").isin(list(gold)))["item_id"]
     items = run.read(data.items, ["item_id", "rubric_id"], ds.field("item_id").isin(answered.unique().to_pylist()))
-    locked, schemes = unlocked(run.read(bundles).to_pylist()), {}
+    locked = unlocked(run.read(bundles).to_pylist())
+    schemes = {}
     for name in items["rubric_id"].unique().to_pylist():
         try:
             schemes[name] = Scheme(name, locked[name], {edited.edit: edited for edited in edits(locked[name])})

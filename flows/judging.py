@@ -157,7 +157,8 @@ def cascaded(job: Plan, data: Ingested, locked: Locked) -> tuple[CascadeTables, 
     plans = study.judge.steps
     if study.judge.cost_limit is not None and open_outbox() is None:  # of a batch the answers say whose prices hold
         check_prices(job)
-    made, steps = list[TableRef](), list[StepTables]()
+    made = list[TableRef]()
+    steps = list[StepTables]()
     marked = staged(
         run,
         labelled,
@@ -169,9 +170,11 @@ def cascaded(job: Plan, data: Ingested, locked: Locked) -> tuple[CascadeTables, 
 
     def step_of(number: int, responses: TableRef, before: StepTables | None = None) -> StepTables:
         """What a step makes of some answers; before: what it made of the labelled ones."""
-        plan, name = plans[number - 1], f"{number}-rest" if before else f"{number}"
+        plan = plans[number - 1]
+        name = f"{number}-rest" if before else f"{number}"
         bundles = bundles_for(job, plan, data, locked)
-        own, rules_of = locked._replace(bundles=bundles), f"judge-{number}" if before else None
+        own = locked._replace(bundles=bundles)
+        rules_of = f"judge-{number}" if before else None
         judged, others = judged_by(job, plan, data, own, responses, f"judge-{name}", rules_of, f"step{number}")
         scored = staged(
             run,

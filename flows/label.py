@@ -151,7 +151,9 @@ def labelling_board(
     ]
     board = open_board(run, settings, waiting, {"judge": run.ref(Judgments, "judge")}, None)
     marked = read_marked(run, run.ref(Responses, "ingest"), run.ref(Gradings, "ingest"), settings.evaluation.target)
-    needs, release, foreign = needs_of(settings.release, marked), settings.release, settings.judge.lead.foreign
+    needs = needs_of(settings.release, marked)
+    release = settings.release
+    foreign = settings.judge.lead.foreign
     said = explanations(foreign, base) if foreign and foreign.explanation else {}
     drawn = {name for name in asked if sampled.get(name) != "chosen" and name not in labelled}
     cases = [replace(case, student=None) for case in board.cases]  # who labels is not to know whose it is

@@ -69,7 +69,8 @@ def propose_labels(study_file: str | Path, warehouse: str | Path, limit: int | N
     """
     job = graded_plan(study_file, warehouse, limit)
     run, study = job.run, job.study
-    items, predictions = read_items(run, study), read_predictions(run)
+    items = read_items(run, study)
+    predictions = read_predictions(run)
     rows = next_labels(items, predictions, study, count)
     # A shorter proposal is a longer one's beginning: the longest stays.
     if not run.done("next", "all") or run.ref(NextLabels, "next").rows < len(rows):

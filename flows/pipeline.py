@@ -43,7 +43,8 @@ def pipeline(
     Whatever ended it, the same call goes on, and passes over what is finished. Votes that come later train another
     grader. token_budget, budget_usd: of each step, see `grade`. InputError where a study has not what a step needs.
     """
-    taught, graded = load_study(Path(study)), load_study(Path(grading or study))
+    taught = load_study(Path(study))
+    graded = load_study(Path(grading or study))
     check_chained(Path(study), taught, Path(grading or study), graded, Path(warehouse))
     check_extras("annotate", study)  # all of them before people are asked
     check_extras("train", study)

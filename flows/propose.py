@@ -49,7 +49,8 @@ def propose(
     """
     if to.exists():
         raise InputError("is there already, and somebody may have edited it", file=to)
-    settings, base = load_study(Path(study)), Path(study).parent
+    settings = load_study(Path(study))
+    base = Path(study).parent
     annotator = next(iter(settings.annotation.annotators.values())) if settings.annotation else settings.judge.lead
     if not is_generative(annotator):
         rule = f"backend '{annotator.backend}' proposes nothing; name a language model"

@@ -122,7 +122,8 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     # A folder without its marker is left as it is: validating makes no warehouse.
     is_there = warehouse is not None and (warehouse / MARKER).exists()
     opened = Warehouse.open(warehouse) if warehouse is not None and is_there else None
-    read, base = _read_study(study_file, limit, warehouse=opened), study_file.parent
+    read = _read_study(study_file, limit, warehouse=opened)
+    base = study_file.parent
     study = read.study
     for file, words in read_as(study.data, base).items():
         yield "ok", file, f"read as {words}"
@@ -136,7 +137,8 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     yield from _rubrics(read)
     readings = _readings(study_file, limit, read)
     for name, reading in readings.items():
-        judge, of = reading.study.judge, f"{name}: " if name else ""
+        judge = reading.study.judge
+        of = f"{name}: " if name else ""
         if study.judge.cost_limit is not None and not is_free(judge) and price_of(judge.engine) is None:
             yield "wrong", f"{of}judge.cost_limit", str(unpriced(name, **DOLLARS))
         if judge.foreign:
@@ -243,7 +245,8 @@ def _engines(read: StudyToValidate, base: Path) -> Iterator[Finding]:
     """Whether a model reports fewer alternatives of a token than a decision has values, and settings of the study's
     models that do harm on this machine."""
     study = read.study
-    engine, most = study.judge.engine, max((widest(bundle) for _, bundle, _ in read.items), default=0)
+    engine = study.judge.engine
+    most = max((widest(bundle) for _, bundle, _ in read.items), default=0)
     if engine and 0 < engine.logprobs < min(most, MOST_LOGPROBS):
         shortfall = f"{engine.logprobs} alternatives of a decision that has up to {most} values"
         yield "warning", "log-probabilities", f"{shortfall}; set judge.engine.logprobs: {min(most, MOST_LOGPROBS)}"

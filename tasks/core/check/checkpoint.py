@@ -105,7 +105,8 @@ def check(
 def _settled(run: Run, ref: TableRef) -> list[Finding] | None:
     """The stored findings, if they are of this content and contract, nothing in them stops a run and all could run."""
     # Its own shard alone: another process may be checking the stage's other tables right now.
-    row, checks = BY_NAME[ref.table], run.shard(Checks, f"check-{ref.stage}", ref.table).to_pylist()
+    row = BY_NAME[ref.table]
+    checks = run.shard(Checks, f"check-{ref.stage}", ref.table).to_pylist()
     stored = {(record["rule"], record["column"]): record for record in checks}
     findings = []
     for rule in expectations(row):
@@ -217,7 +218,8 @@ def batches(files: Sequence[Footer], columns: list[str]) -> Iterator[pa.RecordBa
 
 def check_types(row: type[Row], files: Sequence[Footer]) -> list[Finding]:
     """Every column's type in every file; all rows of a file break the rule together."""
-    rows, findings = sum(file.rows for file in files), []
+    rows = sum(file.rows for file in files)
+    findings = []
     for rule in expectations(row):
         if rule.rule == "type":
             column = rule.columns[0]
@@ -233,7 +235,8 @@ def check_across(
     row: type[Row], files: Sequence[Footer], parts: Parts, digest: str, database: duckdb.DuckDBPyConnection
 ) -> list[Finding]:
     """The key is unique among all the run's rows of the table; every reference occurs in the table it names."""
-    findings, rows = [], sum(file.rows for file in files)
+    findings = []
+    rows = sum(file.rows for file in files)
     for rule in expectations(row):
         if rule.rule in ("unique", "references"):
             finding = Finding(row, rule, rows, digest=digest)

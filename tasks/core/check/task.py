@@ -21,7 +21,8 @@ Written = TypeVar("Written", bound=TableRef | tuple[object, ...])
 
 def _name(parameters: dict[str, Any]) -> str:
     """`check <stage>`, and whether its results were there already."""
-    run, refs = parameters["run"], _refs(parameters["written"])
+    run = parameters["run"]
+    refs = _refs(parameters["written"])
     return named(f"check-{refs[0].stage}")(parameters={"run": run}) if refs else "check"
 
 

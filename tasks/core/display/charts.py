@@ -59,7 +59,8 @@ def axis(values: Iterable[float], most: int = 5, left: float = 0.0, right: float
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * times for times in (1, 2, 2.5, 5, 10) if power * times >= rough * (1 - 1e-9))
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    first = math.floor(low / step + 1e-9)
+    last = math.ceil(high / step - 1e-9)
     ticks = tuple(round(index * step, 10) for index in range(first, last + 1))
     return Axis(ticks[0], ticks[-1], ticks, left, right)
 
@@ -83,7 +84,8 @@ class Plot(NamedTuple):
         self, words: str, across: Callable[[float], str] = say.level, up: Callable[[float], str] = say.level
     ) -> list[Markup]:
         """Grid, ticks as they are written, and the words that say what the axes show."""
-        left, right = self.across.left, self.across.right
+        left = self.across.left
+        right = self.across.right
         marks = [draw.line(left, self.y(tick), right, self.y(tick), "grid") for tick in self.up.ticks]
         marks += [draw.text(left - 1.5, self.y(tick) + 4, up(tick), "", "end") for tick in self.up.ticks]
         marks += [draw.text(self.across.x(tick), self.base + 18, across(tick), "") for tick in self.across.ticks]

@@ -62,14 +62,17 @@ class ReleaseVerdict(NamedTuple):
 def verdict(final_scores: Rows, rules: Rows, gates: Rows, wrong: str) -> ReleaseVerdict:
     """final_scores: as FINAL_SCORES gives them; rules: of `release_rules`; gates: of `verdicts`; wrong: as
     `wrong_words` gives it."""
-    counts, waiting = Counter[str](), Counter[str]()
+    counts = Counter[str]()
+    waiting = Counter[str]()
     for row in final_scores:
         counts[row["decided_by"]] += row["n"]
         if row["decided_by"] == "waits":
             counts["scored"] += row["n"] * row["scored"]
             counts["held back"] += row["n"] * (row["settled_by"] is None and row["route_reason"] == "promise_broken")
             waiting[_why_it_waits(row)] += row["n"]
-    answers, released, held_back = sum(row["n"] for row in final_scores), counts["machine"], counts["held back"]
+    answers = sum(row["n"] for row in final_scores)
+    released = counts["machine"]
+    held_back = counts["held back"]
     overall = {row["gate"]: row for row in gates if row["slice"] == row["value_of"] == "all"}
     most_first = dict(sorted(waiting.items(), key=lambda pair: (-pair[1], pair[0])))
     promise = _promise(rules, overall.get("released_errors"), wrong) if (released or held_back) and rules else ""
@@ -275,7 +278,8 @@ def too_small_words(needs: Sequence[PromiseNeeds]) -> str:
     small = [need for need in needs if need.answers < need.needed]
     if not small:
         return ""
-    answers, needed = sum(need.answers for need in small), say.count(small[0].needed)
+    answers = sum(need.answers for need in small)
+    needed = say.count(small[0].needed)
     minutes = say.count(max(1, round(sum(need.minutes for need in small))))
     every = "it" if answers == 1 else f"all {say.count(answers)}"
     work = (
@@ -296,7 +300,8 @@ def too_small_words(needs: Sequence[PromiseNeeds]) -> str:
 
 def _set_aside(plan: Split, items: Sequence[MarkedAnswers], needs: Sequence[PromiseNeeds]) -> str:
     """How many marks a split keeps for measuring where the promise wants them; '' where it does not."""
-    marked, counting = sum(item.marked for item in items), sum(item.counting for item in items)
+    marked = sum(item.marked for item in items)
+    counting = sum(item.counting for item in items)
     if plan.cross or counting == marked or all(need.counting >= need.needed for need in needs):
         return ""
     wished = plan.calibration * (len(items) if plan.per == "item" else 1)

@@ -77,9 +77,11 @@ def worths(found: Mapping[str, pd.DataFrame], release: Row) -> tuple[list[Worth]
     lacking |= {rater: sum(lacking.values()) for rater in risks["rater_id"].unique() if rater.startswith(together)}
     judged = list[Worth]()
     for rater, rows in risks.groupby("rater_id", sort=False):
-        name, whole = str(rater), str(rater).startswith("cascade-")
+        name = str(rater)
+        whole = str(rater).startswith("cascade-")
         if whole:
-            released, wrong = int(limits["stopped"].sum()), int(limits["wrong"].sum())
+            released = int(limits["stopped"].sum())
+            wrong = int(limits["wrong"].sum())
         else:
             released, wrong = _let_out(rows, release)
         error = Estimate(None)
@@ -91,7 +93,8 @@ def worths(found: Mapping[str, pd.DataFrame], release: Row) -> tuple[list[Worth]
             Worth(label, costs.get(name), _agreement(rows), error, released, len(rows), True, lacking.get(name, 0))
         )
     for rater, rows in found["jurors"].groupby("rater_id", sort=False):
-        agreement, missing = _agreement(rows), lacking.get(str(rater), 0)
+        agreement = _agreement(rows)
+        missing = lacking.get(str(rater), 0)
         judged.append(Worth(str(rater), costs.get(str(rater)), agreement, Estimate(None), 0, len(rows), False, missing))
     return sorted(judged, key=lambda one: (one.cost is None, one.cost or 0.0)), unit
 
@@ -165,7 +168,8 @@ def worth_section(found: Mapping[str, pd.DataFrame], release: Row, minutes: floa
 def compared(runs: Mapping[str, tuple[Mapping[str, pd.DataFrame], Row]]) -> Section | None:
     """The same of several runs side by side, by what they are called: of each what its judges cost and are worth by its
     own settings of release; None where nothing is marked. Costs in different units are left out."""
-    judged, units = list[Worth](), set[str]()
+    judged = list[Worth]()
+    units = set[str]()
     for name, (found, release) in runs.items():
         own, unit = worths(found, release)
         judged += [one._replace(name=f"{name} {one.name}") for one in own]

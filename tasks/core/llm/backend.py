@@ -209,7 +209,8 @@ class Scripted(Backend):
         if callable(self._script):
             return self._script(request)
         if isinstance(self._script, Mapping):
-            place, lines = request.subject, self._script.get(request.subject, ())
+            place = request.subject
+            lines = self._script.get(request.subject, ())
         else:
             place, lines = "", self._script
         with self._lock:

@@ -121,7 +121,8 @@ class _Patient(BackendWrapper):
         if new:
             calls = [requests[index] for index in new], [replies[index] for index in new]
             threading.Thread(target=_carry, args=(self._backend, *calls), name="calls", daemon=True).start()
-        open_, until = set(range(len(requests))), time.monotonic() + self._patience_s
+        open_ = set(range(len(requests)))
+        until = time.monotonic() + self._patience_s
         while open_:
             try:
                 index = arrived.get(timeout=max(0.0, until - time.monotonic()))
@@ -142,7 +143,8 @@ class _Patient(BackendWrapper):
 
 def _carry(backend: Backend, requests: Sequence[Request], replies: Sequence[Future[Reply]]) -> None:
     """Brings each call its reply, those together that are there at once, or what ended the backend."""
-    open_, together = dict(enumerate(replies)), list[tuple[Future[Reply], Reply]]()
+    open_ = dict(enumerate(replies))
+    together = list[tuple[Future[Reply], Reply]]()
     error: BaseException | None = None
     try:
         answers = backend.answer(requests)
@@ -258,7 +260,8 @@ def telling(say: Callable[[str], None]) -> Iterator[None]:
     """Says lines about this process's calls, as long as any is open and this lasts."""
 
     def look() -> None:
-        counts, waited = by_what(METERS.counted()), METERS.waited_s
+        counts = by_what(METERS.counted())
+        waited = METERS.waited_s
         if counts["open"]:
             words = f", nothing has come for {in_words(waited)}" if waited >= WAITING_S else ""
             say(f"{counts['open']:,} calls open, {counts['calls']:,} answered{words}")

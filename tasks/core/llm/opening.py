@@ -169,5 +169,6 @@ def _per_token(config: Mapping[str, Any], wide: int) -> int:
     if not heads:
         return 0
     size = config.get("head_dim") or int(config.get("hidden_size") or 0) // heads
-    layers, cached_heads = int(config.get("num_hidden_layers") or 0), int(config.get("num_key_value_heads") or heads)
+    layers = int(config.get("num_hidden_layers") or 0)
+    cached_heads = int(config.get("num_key_value_heads") or heads)
     return 2 * layers * cached_heads * size * wide

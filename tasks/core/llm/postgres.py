@@ -67,7 +67,8 @@ class PostgresReplies(Replies):
 
     def _do(self, access: Access, act: Callable[[Any], T]) -> T:
         """Done again where the database went away meanwhile; StoreError where it stays away or refuses."""
-        give_up, pause = time.monotonic() + _PATIENCE_S, _PAUSE_S[0]
+        give_up = time.monotonic() + _PATIENCE_S
+        pause = _PAUSE_S[0]
         with self._lock, self._named():
             while True:
                 try:

@@ -183,7 +183,8 @@ def share_out(
             return lookout.asked(under_way)
 
         def look() -> None:
-            lanes, members = lookout.look(), sum(piece.members for piece in list(under_way.values()))
+            lanes = lookout.look()
+            members = sum(piece.members for piece in list(under_way.values()))
             waited_s = min((lane.told.get("waited", 0) for lane in lanes), default=0)
             progress.look(asked(), members, waited_s, not ledger or any(lane.worker for lane in lanes))
 
@@ -218,14 +219,16 @@ def expectation(stage: SharedStage, placement: Placement, members: int) -> str:
     workers = 1 if placement.address else own_workers(placement)
     who = f"workers of {placement.engine}" if placement.address else f"{workers} workers"
     start = _START_S[placement.engine] + (0 if PREFECT_API_URL.value() else _SERVER_S)
-    about, latency = f"{members:,} {stage.members[0]}", None
+    about = f"{members:,} {stage.members[0]}"
+    latency = None
     engine = stage.choice and not BACKENDS[stage.choice.backend].local_weights and stage.choice.engine
     if engine:
         with open_replies(stage.run.warehouse.replies) as replies:
             latency = replies.latency(model_of(cast(Choice, stage.choice), Path()))
     if not engine or latency is None:
         return f"{about} by {who}, about {start} s to start; what one takes shows when the first pieces are done"
-    asking, own = members * latency / engine.concurrency, members * _OWN_S
+    asking = members * latency / engine.concurrency
+    own = members * _OWN_S
     return (
         f"{about}, a call took {latency:.2g} s until now and {engine.concurrency} go at once, of all together; local: "
         f"about {in_words(asking + own)}; {who}: about {in_words(asking + own / workers)} and {start} s to start"
@@ -241,7 +244,8 @@ DRAIN = "RUBRICFLOW_DRAIN"
 @contextmanager
 def telling(terms: Terms, sharing: Sharing, piece: str, lane: int, own: CallMeters) -> Iterator[None]:
     """For as long as this lasts, the worker tells its command through the ledger what it counts of a piece."""
-    ledger, drain = sharing.ledger, os.environ.get(DRAIN)
+    ledger = sharing.ledger
+    drain = os.environ.get(DRAIN)
     worker = f"on {socket.gethostname()} (process {os.getpid()})"
 
     def beat() -> None:
@@ -314,7 +318,8 @@ def do_piece(sent: bytes, name: str, piece: bytes, lane: int = 0) -> PieceResult
     require_same_code(stage.run, written_stage, written_shard, terms.code)
     if mine.shard and stage.run.done(stage.name, mine.shard):
         return PieceResult(PieceCounts(mine.members), {})
-    kept, own = WORKER_CACHE.get_or_open(sent, lambda: _Kept(stage, terms)), CallMeters()
+    kept = WORKER_CACHE.get_or_open(sent, lambda: _Kept(stage, terms))
+    own = CallMeters()
     with metered_by(own), telling(terms, kept.sharing, name, lane, own):
         opened, begun = kept.opened(), time.monotonic()
         try:
@@ -322,7 +327,8 @@ def do_piece(sent: bytes, name: str, piece: bytes, lane: int = 0) -> PieceResult
         finally:
             for cap in kept.caps.values():
                 cap.give_back()
-    requests, seconds = (requests_sent() - earlier).total(), time.monotonic() - begun
+    requests = (requests_sent() - earlier).total()
+    seconds = time.monotonic() - begun
     counts = result.counts._replace(requests=requests, seconds=seconds)
     return result._replace(counts=counts, asked=dict(own.counted()))
 

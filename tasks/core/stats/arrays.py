@@ -31,7 +31,8 @@ def about_mean(n: Floats, x: Floats, xx: Floats) -> Floats:
 def welch(a: Floats, b: Floats) -> tuple[float, float]:
     """Standard error of the difference of the means of two samples of at least two values each, and its degrees of
     freedom, 1 where nothing varies (Welch 1947)."""
-    errors, sizes = np.array([a.var(ddof=1), b.var(ddof=1)]), np.array([len(a), len(b)])
+    errors = np.array([a.var(ddof=1), b.var(ddof=1)])
+    sizes = np.array([len(a), len(b)])
     errors /= sizes
     lower = float((errors**2 / (sizes - 1)).sum())
     return float(np.sqrt(errors.sum())), float(errors.sum() ** 2 / lower) if lower else 1.0

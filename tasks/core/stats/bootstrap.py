@@ -322,10 +322,12 @@ def pair_terms(human: ArrayLike, machine: ArrayLike, scale: Scale) -> Floats:
     """
     human, machine = checked_pair(human, machine)
     levels = level_count(*scale)
-    i, j = to_levels(human, *scale), to_levels(machine, *scale)
+    i = to_levels(human, *scale)
+    j = to_levels(machine, *scale)
     # Second moments about a central score keep their digits; spread and covariance do not move with the origin.
     middle = (scale[0] + scale[1]) / 2
-    h, m = human - middle, machine - middle
+    h = human - middle
+    m = machine - middle
     d = machine - human
     gap = np.abs(j - i)
     of_scores = [h, m, h * h, m * m, h * m, d, d * d, np.abs(d)]
@@ -334,7 +336,8 @@ def pair_terms(human: ArrayLike, machine: ArrayLike, scale: Scale) -> Floats:
     if levels > MACRO_F1_LEVELS:
         return columns
     grid = np.arange(levels)
-    uses_h, uses_m = i[:, None] == grid, j[:, None] == grid
+    uses_h = i[:, None] == grid
+    uses_m = j[:, None] == grid
     return np.hstack([columns, uses_h & uses_m, uses_h, uses_m])
 
 
@@ -346,7 +349,8 @@ def statistics_of_totals(totals: Floats) -> dict[str, Floats]:
     only where the totals carry the level columns.
     """
     t = dict(zip(TERMS, totals.T[: len(TERMS)], strict=True))
-    n, shift = t["n"], ratio(t["d"], t["n"])
+    n = t["n"]
+    shift = ratio(t["d"], t["n"])
     ss_h, ss_m, sp = _spread(n, t["h"], t["m"], t["hh"], t["mm"], t["hm"])
     ss_i, ss_j, sp_ij = _spread(n, t["i"], t["j"], t["ii"], t["jj"], t["ij"])
     statistics = {
@@ -370,7 +374,8 @@ def statistics_of_totals(totals: Floats) -> dict[str, Floats]:
 def _spread(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats) -> tuple[Floats, Floats, Floats]:
     """Sums of squares of x and y and of products about the means; exact zeros where a column is constant."""
     size = np.maximum(n, 1)
-    ss_x, ss_y = about_mean(size, x, xx), about_mean(size, y, yy)
+    ss_x = about_mean(size, x, xx)
+    ss_y = about_mean(size, y, yy)
     return ss_x, ss_y, np.where((ss_x == 0) | (ss_y == 0), 0.0, xy - x * y / size)
 
 

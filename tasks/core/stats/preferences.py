@@ -48,10 +48,13 @@ class Strengths(NamedTuple):
 def strengths(first: ArrayLike, second: ArrayLike, won: ArrayLike, count: int) -> Strengths:
     """The strengths of `count` answers by (n,) comparisons: numbers of the answers shown first and second, and how far
     the first one won: 1, 0, or 0.5 for a tie. ValueError for an answer against itself, or another outcome."""
-    one, other, outcome = np.asarray(first, int), np.asarray(second, int), np.asarray(won, float)
+    one = np.asarray(first, int)
+    other = np.asarray(second, int)
+    outcome = np.asarray(won, float)
     if np.any(one == other) or np.any((outcome < 0) | (outcome > 1)):
         raise ValueError("a comparison is of two answers, and its outcome from 0 to 1")
-    rows, ones = np.arange(len(one)), np.ones(len(one))
+    rows = np.arange(len(one))
+    ones = np.ones(len(one))
     graph = coo_array((ones, (one, other)), (count, count))
     connected = np.asarray(connected_components(graph, directed=False)[1], int)
     if not len(one):
@@ -70,13 +73,15 @@ def strengths(first: ArrayLike, second: ArrayLike, won: ArrayLike, count: int) -
     # The inverse of an arrow: a block for each set of answers, all joined by the effect of order alone. What counts is
     # the difference from the set's mean: the mean itself is the prior's.
     left, strength, variance, pulled = information[-1, -1] + PRIOR_SD**-2, *np.zeros((3, count))
-    by_set, of_order = np.argsort(connected, kind="stable"), information[:-1, [-1]].toarray()[:, 0]
+    by_set = np.argsort(connected, kind="stable")
+    of_order = information[:-1, [-1]].toarray()[:, 0]
     inner = information[by_set][:, by_set].tocsr()
     ends = np.cumsum(np.bincount(connected))
     for start, end in zip([0, *ends[:-1]], ends, strict=True):
         members = by_set[start:end]
         precision = inner[start:end, start:end].toarray() + np.eye(end - start) * PRIOR_SD**-2
-        block, joint = np.linalg.inv(precision), of_order[members]
+        block = np.linalg.inv(precision)
+        joint = of_order[members]
         left -= joint @ block @ joint
         pulled[members], means = block @ joint, block.mean(axis=1)
         pulled[members] -= pulled[members].mean()
@@ -128,7 +133,8 @@ def cross_fitted(margins: Floats, preferred: Floats, items: Sequence[str], seed:
     """
     if len(set(items)) < 2 * FOLDS:
         raise ValueError(f"a rule is chosen by {2 * FOLDS} items at least, not {len(set(items))}")
-    odds, names = np.zeros(len(preferred)), []
+    odds = np.zeros(len(preferred))
+    names = []
     for draw in range(REPEATS):
         fold = folds_of(items, FOLDS, seed + draw)
         for number in range(FOLDS):
@@ -143,7 +149,8 @@ def cross_fitted(margins: Floats, preferred: Floats, items: Sequence[str], seed:
 
 def chosen(margins: Floats, preferred: Floats, items: Sequence[str], seed: int = 0) -> tuple[Rule, str]:
     """The rule with the least log loss in folds of these items, and its name: 'best', 'mean' or 'learned'."""
-    fold, losses = folds_of(items, INNER, seed + REPEATS), 0.0
+    fold = folds_of(items, INNER, seed + REPEATS)
+    losses = 0.0
     for number in range(INNER):
         seen = fold != number
         odds = np.array([rule(margins[~seen]) for rule, _ in _rules(margins[seen], preferred[seen])])
@@ -172,7 +179,8 @@ def _with_mean(told: Floats) -> Floats:
 def _fitted(columns: Floats, preferred: Floats, variance: float, columns_of: Rule) -> Rule:
     """A logistic regression without intercept, so that to exchange a and b exchanges the verdict, of weights with a
     normal prior around 0: by Newton's steps. Rules are fitted 1,500 times; scikit-learn takes a minute for that."""
-    signed, weights = columns * preferred[:, None], np.zeros(columns.shape[1])
+    signed = columns * preferred[:, None]
+    weights = np.zeros(columns.shape[1])
     for _ in range(_STEPS):
         missed = expit(-(signed @ weights))
         slope = signed.T @ missed - weights / variance

@@ -98,7 +98,8 @@ def reliability(claims: Top) -> list[Bin]:
     table = []
     for number in range(int(bin_of.max()) + 1 if len(bin_of) else 0):
         rows = bin_of == number
-        n, right = int(rows.sum()), int(claims.correct[rows].sum())
+        n = int(rows.sum())
+        right = int(claims.correct[rows].sum())
         table.append(Bin(n, float(claims.confidence[rows].mean()), right / n, *exact_interval(right, n)))
     return table
 
@@ -131,7 +132,8 @@ def ece_by_chance(claims: Top, seed: int) -> Stat:
 
 
 def _checked(probabilities: ArrayLike, levels: ArrayLike) -> tuple[Floats, Ints]:
-    p, y = np.asarray(probabilities, dtype=np.float64), np.asarray(levels)
+    p = np.asarray(probabilities, dtype=np.float64)
+    y = np.asarray(levels)
     if p.ndim != 2 or p.shape[1] < 2 or y.shape != p.shape[:1]:
         raise ValueError(f"needs probabilities (n, L >= 2) and levels (n,), got {p.shape} and {y.shape}")
     if not (np.isfinite(p).all() and (p >= 0).all() and (np.abs(p.sum(axis=1) - 1) <= ROUNDING).all()):
@@ -218,7 +220,8 @@ def interval(score: ArrayLike, q: ArrayLike, scale: tuple[float, float, float], 
     top = level_count(low, high, step) - 1
     values, reach = np.broadcast_arrays(np.asarray(score, dtype=np.float64), np.asarray(q, dtype=np.float64))
     nearest = to_levels(values, low, high, step)
-    first, last = (values - reach - low) / step, (values + reach - low) / step
+    first = (values - reach - low) / step
+    last = (values + reach - low) / step
     if grain:  # the ends move inward to its multiples
         parts = round(1 / grain)
         first, last = np.ceil(first * parts - SLACK) / parts, np.floor(last * parts + SLACK) / parts

@@ -74,7 +74,8 @@ def hacking_alarms(
         items = [quality[step] for step in seen]
         means = common_means(items)
         if means:
-            credit, fall = change([credits[step] for step in seen]), change(means)
+            credit = change([credits[step] for step in seen])
+            fall = change(means)
             is_raised = credit.p_rise <= THRESHOLD and fall.p_fall <= THRESHOLD
             yield HackingAlarm(seen[-1], is_raised, size, credit, fall)
 
@@ -101,7 +102,8 @@ def common_means(evaluations: Sequence[Mapping[str, float]]) -> list[float]:
 def change(values: Sequence[float]) -> Change:
     """The second half of a series against its first half, by Welch's t; at least two values in each."""
     half = len(values) // 2
-    before, now = np.asarray(values[:half], float), np.asarray(values[half:], float)
+    before = np.asarray(values[:half], float)
+    now = np.asarray(values[half:], float)
     (error, freedom), difference = welch(before, now), float(now.mean() - before.mean())
     means = float(before.mean()), float(now.mean())
     if error <= np.finfo(float).eps * max(abs(means[0]), abs(means[1])):

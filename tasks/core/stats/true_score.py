@@ -67,7 +67,9 @@ def true_score(ratings: ArrayLike, machine: ArrayLike) -> TrueScore:
     values: dict[str, Any] = {}
     for name, sample in statistics.items():
         values[name] = None if np.isnan(sample[0]) else float(sample[0])
-    n, prmse, r = int(rated.sum()), values["prmse"], values["r_true"]
+    n = int(rated.sum())
+    prmse = values["prmse"]
+    r = values["r_true"]
     missing = NO_TRUE_VARIANCE if doubles else NO_DOUBLES
     if n < 2:
         missing = "undefined: fewer than two rated responses"
@@ -131,7 +133,8 @@ def ceiling(reliability: float) -> Stat:
 
 def _rows(ratings: ArrayLike, machine: ArrayLike) -> tuple[Bools, Floats]:
     """(rows with a rating, (n,); their terms, (rows, columns of TERMS))."""
-    table, scores = checked_ratings(ratings), np.asarray(machine, dtype=np.float64)
+    table = checked_ratings(ratings)
+    scores = np.asarray(machine, dtype=np.float64)
     if scores.shape != table.shape[:1] or not np.isfinite(scores).all():
         raise ValueError(
             "machine must hold a finite score for every row of ratings: drop and count unscored rows first"
@@ -156,10 +159,12 @@ def _of_totals(totals: Floats) -> dict[str, Floats]:
     """Statistics of every sample from its term totals, (samples, columns of TERMS): name -> (samples,), NaN where
     undefined."""
     t = dict(zip(TERMS, totals.T, strict=True))
-    n, size = t["n"], np.maximum(t["c"], 1)
+    n = t["n"]
+    size = np.maximum(t["c"], 1)
     error = ratio(t["within"], t["c"] - n)
     spread = size - t["cc"] / size
-    ss_h, noise = t["chh"] - t["ch"] ** 2 / size, (n - 1) * error
+    ss_h = t["chh"] - t["ch"] ** 2 / size
+    noise = (n - 1) * error
     ss_m = about_mean(size, t["cm"], t["cmm"])
     divisor = np.where(n > 1, spread, 0.0)
     true = ratio(ss_h - noise, divisor)
@@ -281,14 +286,16 @@ def _explained(y: Floats, cells: Ints, codes: Ints) -> tuple[Stat, Stat, list[fl
     left_x = members - (sums_by_code(members, cells, len(sizes)) / sizes[:, None])[cells]
     solution, _, rank, _ = np.linalg.lstsq(left_x, left_y, rcond=RANK)
     residual = left_y - left_x @ solution
-    cell_rank, coefficients = len(sizes) - 1, solution.tolist() if rank == members.shape[1] else []
+    cell_rank = len(sizes) - 1
+    coefficients = solution.tolist() if rank == members.shape[1] else []
     without = _adjusted(y, float(left_y @ left_y), cell_rank)
     return without, _adjusted(y, float(residual @ residual), cell_rank + int(rank)), coefficients
 
 
 def _adjusted(y: Floats, left_over: float, rank: int) -> Stat:
     centred = y - y.mean()
-    total, freedom = float(centred @ centred), len(y) - rank - 1
+    total = float(centred @ centred)
+    freedom = len(y) - rank - 1
     if total <= FLAT * float(y @ y):
         return Stat(None, "undefined: the errors do not vary")
     if freedom < 1:

@@ -75,7 +75,8 @@ def hand_out(root: Path, to: Path, content: bytes, overwrite: bool = False) -> N
     root: the warehouse's folder, which records the file. InputError where another file is there, or the one that was
     written before was changed since, unless it is to be overwritten.
     """
-    path, record = to.resolve(), root / HANDED_OUT
+    path = to.resolve()
+    record = root / HANDED_OUT
     try:
         written = json.loads(record.read_bytes())
     except (OSError, ValueError):

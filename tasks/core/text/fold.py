@@ -142,7 +142,8 @@ def _on_the_line(run: regex.Match[str]) -> list[str]:
     if characters[0] not in _RAISED:
         return [unicodedata.normalize("NFKC", c) for c in characters]
     plain = [_RAISED[c] for c in characters]
-    before, after = run.string[run.start() - 1 : run.start()], run.string[run.end() : run.end() + 1]
+    before = run.string[run.start() - 1 : run.start()]
+    after = run.string[run.end() : run.end() + 1]
     is_charge = before.isalpha() and plain[-1] in "+-"  # Ca²⁺
     is_isotope = not before.strip() and after.isalpha() and characters.isdigit()  # ¹⁴C
     return plain if is_charge or is_isotope else ["^" + plain[0], *plain[1:]]
@@ -275,7 +276,8 @@ def say_the_same(first: Letters, second: Letters, language: str | None) -> bool:
     first_negations, second_negations = _negations(first), _negations(second)
     if len(first_negations) != len(second_negations):
         return False
-    first_edges, second_edges = chain.from_iterable(first_negations), chain.from_iterable(second_negations)
+    first_edges = chain.from_iterable(first_negations)
+    second_edges = chain.from_iterable(second_negations)
     if not (second.edges().issuperset(first_edges) and first.edges().issuperset(second_edges)):
         return False
     for low, high in pairwise(sorted(first.edges() & second.edges())):

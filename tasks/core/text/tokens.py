@@ -104,7 +104,8 @@ def is_edge(text: str, position: int) -> bool:
     """Whether a folded text may be cut before the character at `position` without cutting a word or a number."""
     if position <= 0 or position >= len(text):
         return True
-    before, after = text[position - 1], text[position]
+    before = text[position - 1]
+    after = text[position]
     if before == " " and text[position - 2] not in _BOUND:
         return True
     if not (before.isdigit() or after.isdigit()):

@@ -130,7 +130,8 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
             candidates[place] = replace(trial, behind=float(gap[0]), behind_se=_standard_error(gap))
     method, reason = _choice(candidates, plan, labels)
     trials = {trial.method: trial for trial in candidates}
-    tried, raw = trials[method].tried, trials["identity"]
+    tried = trials[method].tried
+    raw = trials["identity"]
     if tried is None or plan.method != "choose" or method == "identity":
         return MethodChoice(method, reason, tried, fold, candidates)
     figure = f"{NAMES[plan.choose_by]} {_figure(trials[method], plan):.3f} inside {fold.max() + 1} folds"
@@ -157,7 +158,8 @@ def weight_of(mapped: Floats, labels: LabelledRows) -> float:
     and the evidence is the mean log ratio of raw to mapped misfit, counted for each author. No misfit is taken for less
     than one author in n, or one rounding in n, may hide.
     """
-    n, human = len(np.unique(labels.cluster)), labels.levels(labels.human) / labels.top
+    n = len(np.unique(labels.cluster))
+    human = labels.levels(labels.human) / labels.top
     misfits = []
     for scores in (labels.raw, mapped):
         qwk, within, _ = _figures(scores, labels)
@@ -192,7 +194,8 @@ def _try(
         tried = cross_fit(method, labels, fold, plan.alpha, chosen)
     except Refusal as refusal:
         return MethodTrial(method, note=str(refusal))
-    human, level = labels.levels(labels.human), labels.levels(tried.aligned)
+    human = labels.levels(labels.human)
+    level = labels.levels(tried.aligned)
     if method != "identity" and (flat := _one_score_each(labels, human, level)):
         return MethodTrial(method, note=flat)
     qwk, within, rmse = _figures(tried.aligned, labels)
@@ -215,7 +218,8 @@ def _try(
 def _figures(scores: Floats, labels: LabelledRows) -> tuple[Floats, Floats | None, Floats]:
     """QWK, that within items, None of a single item, and RMSE, as `_try` has them: of all scores, (n,) on the scale
     fitted on, then without each author, (1 + authors,), NaN where undefined."""
-    human_share, machine_share = labels.levels(labels.human) / labels.top, labels.levels(scores) / labels.top
+    human_share = labels.levels(labels.human) / labels.top
+    machine_share = labels.levels(scores) / labels.top
     qwk = statistics_of_totals(_jackknifed(pair_terms(human_share, machine_share, UNIT), labels))["qwk_continuous"]
     errors = pair_terms(labels.shares(labels.human), labels.shares(scores), UNIT)
     rmse = statistics_of_totals(_jackknifed(errors, labels))["rmse"] * labels.span
@@ -223,7 +227,8 @@ def _figures(scores: Floats, labels: LabelledRows) -> tuple[Floats, Floats | Non
         return qwk, None, rmse
     size = np.maximum(np.bincount(labels.item), 1)
     means = [np.bincount(labels.item, weights=shares) / size for shares in (human_share, machine_share)]
-    human_gap, machine_gap = human_share - means[0][labels.item], machine_share - means[1][labels.item]
+    human_gap = human_share - means[0][labels.item]
+    machine_gap = machine_share - means[1][labels.item]
     squares = human_gap**2 + machine_gap**2 + (means[0] - means[1])[labels.item] ** 2
     totals = _jackknifed(np.column_stack([2 * human_gap * machine_gap, squares]), labels)
     undefined = np.full(len(totals), np.nan)
@@ -273,7 +278,8 @@ def _choice(candidates: list[MethodTrial], plan: Plan, labels: LabelledRows) -> 
         why = f"the study asks for {asked.method}, but {asked.note}"
         _raw_is_kept(labels, why)
         return "identity", f"{why}: the raw score is kept"
-    name, standard = NAMES[plan.choose_by], _standard(candidates)
+    name = NAMES[plan.choose_by]
+    standard = _standard(candidates)
     if standard is None:
         _raw_is_kept(labels, f"{name} is undefined for every method")
         return "identity", f"{name} is undefined for every method: the raw score is kept"

@@ -115,7 +115,8 @@ def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
         raise Refusal("the study's signals leave the judge's score out, so that text has no place beside them")
     items_seen = [labels.items[index] for index in np.unique(labels.item)]
     blocks = {name: block for name, block in labels.blocks.items() if name != LENGTH or not with_judge}
-    rows, ends = StackedRows(labels.matrix, blocks, labels.item_id), (labels.low, labels.high)
+    rows = StackedRows(labels.matrix, blocks, labels.item_id)
+    ends = (labels.low, labels.high)
     return fit_stack(rows, labels.human, labels.weight, folds(labels.cluster), ends, items_seen, with_judge)
 
 
@@ -162,7 +163,8 @@ def cross_fit(
     """
     extra = labels.take(np.zeros(len(labels), dtype=np.bool_)) if chosen is None else chosen
     mapping = fit_method(method, labels.joined_with(extra), alpha)
-    aligned, clipped = np.empty(len(labels)), np.empty(len(labels), dtype=np.bool_)
+    aligned = np.empty(len(labels))
+    clipped = np.empty(len(labels), dtype=np.bool_)
     parts = []
     for out in (fold == k for k in range(fold.max() + 1)):
         try:

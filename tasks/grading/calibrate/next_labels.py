@@ -93,7 +93,8 @@ def next_labels(items: Sequence[Item], predictions: pa.Table, study: Study, coun
     answers = rows.iloc[[proposal.row for proposal in proposed]][["response_id", "item_id"]].to_dict("records")
     records = []
     for rank, (answer, proposal) in enumerate(zip(answers, proposed, strict=True), 1):
-        unseen, count_of_item = level_of.get(answer["response_id"]), label_counts[answer["item_id"]]
+        unseen = level_of.get(answer["response_id"])
+        count_of_item = label_counts[answer["item_id"]]
         if proposal.sampled == "drawn":
             why = "drawn by chance: its label counts for the promise and the figures"
         elif unseen is not None:
@@ -267,7 +268,8 @@ def proposals(
     """
     if not askable.any():
         return []
-    labelled, wanted_terms = ridge.terms[taught], ridge.terms[askable]
+    labelled = ridge.terms[taught]
+    wanted_terms = ridge.terms[askable]
     leverage = ridge.terms @ np.linalg.inv(labelled.T @ labelled + np.diag(ridge.penalty))  # (n, p): X C
     wanted = wanted_terms.T @ wanted_terms / len(wanted_terms)  # (p, p): the mean of x x' over the askable rows
     variance = (leverage * ridge.terms).sum(axis=1)  # (n,): x' C x, in units of the residual's

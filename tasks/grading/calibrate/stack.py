@@ -167,7 +167,8 @@ def apply_stack(stack: Stack, rows: StackedRows, scale: tuple[float, float, floa
     every = _columns(stack, rows)
     added = {part: np.zeros(len(rows.item)) for part in Points._fields}
     for block in stack.blocks:
-        columns, coefficients = every[block.name], unpacked(block.coefficients)
+        columns = every[block.name]
+        coefficients = unpacked(block.coefficients)
         # Row by row: a product with BLAS may sum the same row in another order at another place.
         added_points = columns @ coefficients if sp.issparse(columns) else (columns * coefficients).sum(axis=1)
         points_of_block = np.asarray(added_points) - block.mean

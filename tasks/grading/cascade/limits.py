@@ -115,7 +115,8 @@ def least_costs(rows: StepRisks, times: npt.NDArray[np.float32], terms: CascadeT
 
 def _cheapest(rows: StepRisks, policies: Floats, tried: _Tried, terms: CascadeTerms) -> ChosenLimits | None:
     allowed, chance = _chance(rows, tried, terms)
-    path, cost = list[int](), np.inf
+    path = list[int]()
+    cost = np.inf
     for at in np.lexsort((tried.cost, -chance)):  # the likeliest first, of those the cheapest
         if chance[at] < LEAST_CHANCE and (path or not chance[at]):
             break
@@ -192,7 +193,8 @@ def _tried_often(rows: StepRisks, policies: Floats, terms: CascadeTerms, times: 
     left = np.ones((len(policies), n), dtype=np.bool_)
     counted = np.zeros((4, len(policies), draws))
     missed = np.zeros(n) if rows.constant is None else rows.constant
-    rest, asking = np.tile(times.sum(axis=0, dtype=np.float64), (len(policies), 1)), np.zeros((len(policies), draws))
+    rest = np.tile(times.sum(axis=0, dtype=np.float64), (len(policies), 1))
+    asking = np.zeros((len(policies), draws))
     for step in range(steps):
         is_asked = (policies[:, [step]] >= 0) | (step == 0)
         asking += terms.costs[step] * is_asked * rest
@@ -231,7 +233,9 @@ def _most_alike(wrong: Bools, codes: Ints, times: Ints) -> float:
 
 
 def _limits(policies: Floats, tried: _Tried, at: int, confidence: float) -> ChosenLimits:
-    released, wrong, worth = int(tried.released[at]), int(tried.wrong[at]), float(tried.worth[at])
+    released = int(tried.released[at])
+    wrong = int(tried.wrong[at])
+    worth = float(tried.worth[at])
     upper = upper_bound(wrong * worth / released, worth, confidence)
     limits = tuple(policies[at].tolist())
     return ChosenLimits(limits, released, wrong, worth, upper, float(tried.asking[at]), float(tried.cost[at]))

@@ -113,7 +113,8 @@ def _compare(part: ScoreSlice, pair: RaterPair, on: Setting, metrics: Sequence[M
         why = "no response has both scores" if rows.empty else "items have different scales; see the mean over items"
         yield row("qwk", stats.Stat(None, why)) | {"note": why}
         return
-    human, machine = rows[pair.column_a].to_numpy(float), rows[pair.column_b].to_numpy(float)
+    human = rows[pair.column_a].to_numpy(float)
+    machine = rows[pair.column_b].to_numpy(float)
     more = {metric.name: metric.of_totals for metric in metrics if metric.of_totals}
     clusters = rows["cluster"].to_numpy()
     intervals = bootstrap(human, machine, clusters, part.scale, on.draws, on.seed, more=more) if on.draws else {}
@@ -146,7 +147,8 @@ def item_draws(scores: pd.DataFrame, columns: tuple[str, str], on: Setting) -> F
     scored = both_scored(scores, *columns, also=["item_id", "cluster"])
     if scored.empty or not on.draws:
         return np.empty((scored["item_id"].nunique(), on.draws))
-    size, blocks = int(scores["cluster"].max()) + 1, []
+    size = int(scores["cluster"].max()) + 1
+    blocks = []
     for item, rows in scored.groupby("item_id", sort=True):
         human, machine = (rows[column] for column in columns)
         blocks.append(pair_sums(human, machine, rows["cluster"].to_numpy(), size, on.scales[str(item)]))
@@ -209,7 +211,8 @@ def compare_over_items(
     both = in_common(a, b)
     clusters, size = cluster_codes(_clusters(both)[1].to_numpy())
     rows = both.rename(columns={"item_id_a": "item_id"}).assign(cluster=clusters)
-    couples, on = [("target_a", f"calibrated_{run}") for run in "ab"], Setting(scales, draws=draws, seed=seed)
+    couples = [("target_a", f"calibrated_{run}") for run in "ab"]
+    on = Setting(scales, draws=draws, seed=seed)
     kappas = [item_qwk(rows, scales, *couple)[:, None] for couple in couples]
     drawn = [item_draws(rows, couple, on) for couple in couples]
     return difference(float(over_items(gap(*kappas))[0]), over_items(gap(*drawn)), size)

@@ -123,7 +123,8 @@ def student_page(book: Gradebook, student: StudentGrades) -> str:
         shown = body(TEMPLATE, "answered", answer_part(question, answer, answer.item_id in student.repeated))
         own_number = answer.item_id[1:] if _NUMBERED.fullmatch(answer.item_id) else place
         sections.append(Section(f"q{place}", f"Question {own_number}", say.visible(question.text), body=shown))
-    title, scored = say.visible(student.display_name), student.scores
+    title = say.visible(student.display_name)
+    scored = student.scores
     unjudged = len(student.unjudged_questions)
     waiting = len(student.open_questions) - unjudged
     lead = f"There is no score{' yet' if waiting else ''}: why stands with each answer."
@@ -145,7 +146,8 @@ def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool) 
     score = answer.final_score
     counts = score is not None and not repeated
     groups = told_credit(question, answer) if counts else Credit((), (), ())
-    highlights, numbered = list[Highlight[Marking]](), list[tuple[int, str, str]]()
+    highlights = list[Highlight[Marking]]()
+    numbered = list[tuple[int, str, str]]()
     for place, level in enumerate((*groups.counted, *groups.cost), 1):
         marking = Marking(place, level.criterion.weight > 0)
         highlights += [Highlight(quotation.start, quotation.end, marking) for quotation in level.quotations]

@@ -64,7 +64,8 @@ def asap_sas(file: str, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(student_answer=frame["student_answer"].map(lambda text: _PARAGRAPH_MARK.sub("\n", text)))
     names = ("rubric_text", "key_elements", "possible_answers_text")
     parts = zip(*(frame[name] if name in frame else [None] * len(frame) for name in names), strict=True)
-    elements, guides = list[list[str]](), list[str | None]()
+    elements = list[list[str]]()
+    guides = list[str | None]()
     for rubric, listed, possible in parts:
         headings = [text for text in listed or () if text.rstrip().endswith(":")]
         kept = (text for text in listed or () if text not in headings)
@@ -102,7 +103,8 @@ def mocha(file: str, frame: pd.DataFrame) -> pd.DataFrame:
 
     InputError for a data set that holds no records by id, or a record without its texts.
     """
-    rows, keys = list[dict[str, Any]](), ("context", "question", "reference")
+    rows = list[dict[str, Any]]()
+    keys = ("context", "question", "reference")
     for dataset in frame.columns:
         records = frame[dataset].iloc[0]
         if not isinstance(records, dict) or not all(isinstance(record, dict) for record in records.values()):
@@ -149,7 +151,8 @@ def sas_bench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     names = ("id", "question", "reference", "analysis")
     for name in (*names, "total", "manual_label", "steps"):
         need(frame, name, file)
-    rows, subject = [number + 1 for number in frame.index.tolist()], file.split("_")[1]
+    rows = [number + 1 for number in frame.index.tolist()]
+    subject = file.split("_")[1]
     columns: dict[str, list[Any]] = {name: [] for name in ("id", "item", "points", "weights", "answer")}
     cells = [texts(frame[name], file, rows, name) for name in names]
     marks = zip(rows, frame["total"], frame["manual_label"], frame["steps"], strict=True)
@@ -170,7 +173,8 @@ def sas_bench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _top(cell: Any, mark: Any, file: str, row: int) -> int:
     """The total, under which the mark must lie."""
-    total, marked = as_number(cell, file, row, "total"), as_number(mark, file, row, "manual_label")
+    total = as_number(cell, file, row, "total")
+    marked = as_number(mark, file, row, "manual_label")
     if total is None:
         raise InputError("is empty", file=file, row=row, field="total")
     if total < 1 or not total.is_integer():
@@ -291,7 +295,8 @@ def paperbench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
         question, criteria = None, []
         if len(below[None]) == 1:
             (root,) = below[None]
-            question, criteria = root["requirement"], list(_paper_criteria(root, None, POINTS, below, parents))
+            question = root["requirement"]
+            criteria = list(_paper_criteria(root, None, POINTS, below, parents))
         papers[nodes.index[0]] = {"paper": name, "question": question, "criteria": criteria}
     columns = pd.Index(("paper", "question", "criteria"))
     return pd.DataFrame([*papers.values()], index=pd.Index(papers), columns=columns, dtype=object)
@@ -313,7 +318,8 @@ def _paper_criteria(
     children = below.get(node["node_id"], ())
     total = sum(child["weight"] for child in children) or 1.0  # criteria without points are refused with their rubric
     for child in children:
-        key, share = child["node_id"], points * child["weight"] / total
+        key = child["node_id"]
+        share = points * child["weight"] / total
         child_name = key if parents[key] == 1 else f"{node['node_id']}/{key}"
         is_alone = name is not None and key not in below
         text = f"{child['requirement']} (part of: {node['requirement']})" if is_alone else child["requirement"]
@@ -327,7 +333,8 @@ def plawbench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     for cell in frame["rubric_json"]:
         criteria = []
         for number, criterion in enumerate(json.loads(cell), 1):
-            name, points = f"C{number}", float(criterion["points"])
+            name = f"C{number}"
+            points = float(criterion["points"])
             criteria.append({"id": name, "text": criterion["criterion"], "weight": points})
             for part, (text, weight) in enumerate(sub_points(criterion["criterion"], points), 1):
                 criteria.append({"id": f"{name}.{part}", "text": text, "weight": weight, "parent": name})
@@ -359,7 +366,8 @@ def sub_points(text: str, points: float) -> list[tuple[str, float]]:
                 del marks[position], begins[position + 1]
     if len(marks) < 2:
         return []
-    head, parts = text[: begins[0]].strip(), list[tuple[str, float]]()
+    head = text[: begins[0]].strip()
+    parts = list[tuple[str, float]]()
     for begin, mark, end in zip(begins, marks, [*begins[1:], len(text)], strict=True):
         part = (text[begin : mark.start()] + text[mark.end() : end]).strip()
         parts.append((f"{head}\n{part}".strip(), float(mark["points"])))

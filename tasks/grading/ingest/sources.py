@@ -105,7 +105,8 @@ class Stream(NamedTuple):
 
 def streams(data: Data, base: Path) -> list[Stream]:
     """Every source with its rows, a layout's prepared where its columns need that."""
-    of_layout, numbers = _layout(data.layout).sources, QuestionIds()
+    of_layout = _layout(data.layout).sources
+    numbers = QuestionIds()
     found = []
     for source in (*of_layout, *data.sources):
         path = base / data.folder / source.file

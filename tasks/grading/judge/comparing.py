@@ -72,7 +72,9 @@ def pairs_of(ids: Sequence[str], plan: Compare) -> list[tuple[str, str]]:
     """The pairs of an item's responses that are asked, each with the smaller id first: all, or where there are more
     than `plan.opponents` others those of a circle, see `Compare`: a cyclic design (David 1963). Distances grow by a
     constant factor, so that a chain of few comparisons joins any two."""
-    circle, count, half = _drawn(ids, str(plan.seed)), len(ids), plan.opponents // 2
+    circle = _drawn(ids, str(plan.seed))
+    count = len(ids)
+    half = plan.opponents // 2
     distances = list(range(1, count // 2 + 1))
     if count - 1 > plan.opponents:
         distances = [round((count / 2) ** (k / half)) for k in range(half)]
@@ -125,7 +127,10 @@ def _pairwise(cases: Sequence[Case], asked: Sequence[Case], calls: Sequence[Requ
     chain of verdicts joins its answers: those of the set that holds more than half of them are scored, if there is
     one."""
     place = {case.response_id: number for number, case in enumerate(cases)}
-    first, second, won, verdicts = [], [], [], []
+    first = []
+    second = []
+    won = []
+    verdicts = []
     lost: dict[str, Counter[str]] = defaultdict(Counter)
     for comparison, call in zip(asked, calls, strict=True):
         shown = [case.response_id for case in comparison.answers]

@@ -136,7 +136,8 @@ class Subject:
             return find_folded(needle, fold(self.text[low:high]), low), True
         elsewhere = None
         for turn in self.turns:
-            start, end = max(low, turn.start), min(high, turn.end)
+            start = max(low, turn.start)
+            end = min(high, turn.end)
             if start < end and (match := find_folded(needle, fold(self.text[start:end]), start)):
                 if turn.kind == criterion.evidence_kind or (not criterion.evidence_kind and turn.kind != "system"):
                     return match, True
@@ -243,7 +244,9 @@ def ground(quote: str, unit_id: str | None, criterion: Criterion, subject: Subje
     if criterion.evidence_kind in ("user", "result"):
         wording = None  # nobody whose work is judged has written it
     # It must be in its unit; for a span-level criterion in the whole paragraph; nowhere where the unit is unknown.
-    low, high, unit = 0, len(subject.text), subject.by_id.get(unit_id or "")
+    low = 0
+    high = len(subject.text)
+    unit = subject.by_id.get(unit_id or "")
     if unit is not None and criterion.evidence == "span_level":
         unit = subject.paragraph(unit)
     if unit_id is not None:
@@ -294,7 +297,8 @@ def _as_stored(match: Match, text: str) -> str:
 
 def _agree(quote: str, span: str) -> bool:
     """Whether two texts hold the same numbers and the same yes or no."""
-    first, second = set(tokens(quote)), set(tokens(span))
+    first = set(tokens(quote))
+    second = set(tokens(span))
     same_numbers = {word for word in first if word.isdigit()} == {word for word in second if word.isdigit()}
     return same_numbers and is_negated(folded(quote)) == is_negated(folded(span))
 
@@ -326,7 +330,8 @@ def quotes_in(explanation: str) -> list[str]:
 
 def explanations(foreign: Foreign, base: Path) -> dict[tuple[str, int], str]:
     """Response and number of the repetition → what the judge said."""
-    said, numbers = dict[tuple[str, int], str](), Counter[str]()
+    said = dict[tuple[str, int], str]()
+    numbers = Counter[str]()
     for row in foreign_rows(foreign, base):
         if row["explanation"] is not None:
             said[row["response_id"], numbers[row["response_id"]]] = row["explanation"]
@@ -343,7 +348,9 @@ def cite_explanations(graded: Iterable[Graded], explained: Mapping[tuple[str, in
             case, score = grading.case, grading.scored.score
             if len(case.bundle.criteria) != 1:
                 continue
-            criterion, scale, signals = case.bundle.criteria[0], case.bundle.scale, list[str]()
+            criterion = case.bundle.criteria[0]
+            scale = case.bundle.scale
+            signals = list[str]()
             if score is None:
                 decision = Decision(criterion.id, None, reason=grading.reason)
             else:

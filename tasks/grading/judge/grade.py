@@ -149,7 +149,8 @@ def rounds(cases: Sequence[Case]) -> list[list[int]]:
     """
 
     def place(index: int) -> str:
-        case, limits = cases[index], cases[index].bundle.protocol.consistency_memory
+        case = cases[index]
+        limits = cases[index].bundle.protocol.consistency_memory
         if limits is None or limits.order_seed is None:
             return case.response_id
         words = f"{limits.order_seed}:{case.item_id}:{case.response_id}"
@@ -160,7 +161,8 @@ def rounds(cases: Sequence[Case]) -> list[list[int]]:
         of_item[case.item_id].append(i)
     pieces = []
     for indices in of_item.values():
-        limits, size = cases[indices[0]].bundle.protocol.consistency_memory, len(indices)
+        limits = cases[indices[0]].bundle.protocol.consistency_memory
+        size = len(indices)
         if limits:
             size, indices = limits.round_size, sorted(indices, key=place)
         pieces.append([indices[first : first + size] for first in range(0, len(indices), size)])

@@ -82,7 +82,8 @@ def weigh(words: Words, weight_of: Mapping[str, float]) -> float:
 
 def recall(case: Case, store: Store) -> Memory:
     """What the bundle's memories find for a case."""
-    of_rubric, of_run = case.bundle.protocol.rubric_memory, case.bundle.protocol.consistency_memory
+    of_rubric = case.bundle.protocol.rubric_memory
+    of_run = case.bundle.protocol.consistency_memory
     return Memory(
         exemplars(case.text, store, of_run) if of_run else (),
         cards(case.text, case.bundle, of_rubric) if of_rubric else (),
@@ -143,7 +144,8 @@ def fitting(memory: Memory, bare: Request) -> Shown:
     Exemplars go first, the least similar of them before the
     others, then cards; the request itself is never cut.
     """
-    bundle, spare = bare.data.bundle, spare_characters(bare)
+    bundle = bare.data.bundle
+    spare = spare_characters(bare)
     shown = show(memory, bundle)
     while len(shown.text) >= spare and shown.text:  # a line break comes after it
         if memory.exemplars:

@@ -90,7 +90,8 @@ def next_role(history: Sequence[Attempt[Any]], protocol: Protocol) -> Role | Non
     What breaks the contract comes first: evidence is mended in a well-formed artifact only. The budgets are counted
     apart, by role. What the backend could not answer is not mended: a rerun asks it again.
     """
-    violations, budgets = mendable(history[-1].checked.violations, protocol), protocol.repair
+    violations = mendable(history[-1].checked.violations, protocol)
+    budgets = protocol.repair
     if budgets is None or not violations or "no_reply" in violations:
         return None
     role: Role = "semantic_repair" if kind_of(violations) == "semantic" else "contract_repair"

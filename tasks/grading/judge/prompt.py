@@ -55,7 +55,9 @@ def system(
     traits: those to be scored; name: of the template, the protocol's own where not given; schema: of the answer, whose
     form is shown; reference: the model answer, and examples: worked ones, for templates that show them.
     """
-    protocol, prose, units = bundle.protocol, bundle.text.strip(), names_of(bundle)
+    protocol = bundle.protocol
+    prose = bundle.text.strip()
+    units = names_of(bundle)
     # Prose speaks of all traits: one alone is shown it where nothing else says what its scores look like.
     is_described = criteria and all(trait.anchors for trait in traits)
     anchored = [trait for trait in bundle.traits if trait.anchors]

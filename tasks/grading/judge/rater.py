@@ -57,13 +57,15 @@ def rater(
     if judge.foreign:
         recorded = _foreign(judge.foreign, base, judge.sampling.seed)
         return Rater(f"{recorded.model}:{judge.protocol}", "replayed", recorded)
-    kind, engine = BACKENDS[judge.backend], judge.engine
+    kind = BACKENDS[judge.backend]
+    engine = judge.engine
     if PROTOCOLS[judge.protocol].compares and not kind.reads_prose:
         readers = ", ".join(name for name, of in BACKENDS.items() if of.reads_prose)
         raise InputError("only a judge that reads prose compares answers", field="judge.backend", hint=f"use {readers}")
     backend: Backend
     mender: Backend | None = None
-    rater_kind, asking = kind.rater_kind, dict[str, Any](sampling=judge.sampling)
+    rater_kind = kind.rater_kind
+    asking = dict[str, Any](sampling=judge.sampling)
     if judge.replies:  # who is asked as then
         recording = read_recording(base / judge.replies)
         speaker = recording.speaker(judge.model)
@@ -86,7 +88,8 @@ def rater(
         model = f"{embedded.MODEL}, {encoder.made}"
         backend = Offline(model, partial(embedded.answer, encoder=encoder), batch_size=_BATCH)
     elif grader is not None:
-        backend, asking = Offline(grader.name, partial(answer, grader=grader), batch_size=_BATCH), {}
+        backend = Offline(grader.name, partial(answer, grader=grader), batch_size=_BATCH)
+        asking = {}
     else:
         raise InputError(f"backend '{judge.backend}' has no grader to ask", field="judge.grader")
     models = backend.model if mender is None else f"{backend.model}+{mender.model}"
@@ -134,7 +137,8 @@ def _foreign(foreign: Foreign, base: Path, seed: int) -> ForeignReplay:
 def signal_recorded(graded: Iterable[Graded], recorded: Mapping[str, float], foreign: Foreign) -> None:
     """Add to gradings, as a signal, the score of `foreign_scores` where there is one."""
     for grading in chain.from_iterable(sample.gradings for sample in graded):
-        case, value = grading.case, recorded.get(grading.case.response_id)
+        case = grading.case
+        value = recorded.get(grading.case.response_id)
         if value is not None:
             grading.signals["recorded"] = rescale(value, foreign, case.item_id, case.bundle.scale)
 
@@ -211,7 +215,8 @@ def levelled(request: Request, reply: Reply) -> Reply:
 
 def widest(bundle: Bundle) -> int:
     """Most values that one decision under a bundle may have; log-probabilities of fewer alternatives lose some."""
-    protocol, before = protocol_of(bundle.protocol.name), list[Answer]()
+    protocol = protocol_of(bundle.protocol.name)
+    before = list[Answer]()
     while parts := protocol.parts(bundle, before):
         before += [Answer(part, _UNASKED) for part in parts]
     choices = chain.from_iterable(_choices(protocol.schema(bundle, part)).values() for part, _ in before)

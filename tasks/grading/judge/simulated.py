@@ -214,7 +214,8 @@ def _earned(bundle: Bundle, human: HumanMarks) -> float:
     counting = {}
     for c in bundle.criteria:
         if c.id in human.levels:
-            share, worth = _marked(c, human), counted(bundle)[c.id]
+            share = _marked(c, human)
+            worth = counted(bundle)[c.id]
             between = worth == tuple(range(c.top + 1))
             counting[c.id] = share if between else worth[math.floor(share * c.top + 1e-9)] / c.top
     shares = whole_shares(bundle, counting)
@@ -233,7 +234,8 @@ def _quotes(question: Question, criterion: Criterion, invented: float, rng: rand
     sentences = [u for u in sentences if counts(question.text[u.start : u.end])] or sentences
     if not sentences:
         return []
-    weights, criterion_words = _weights(question.bundle), set(tokens(criterion.text))
+    weights = _weights(question.bundle)
+    criterion_words = set(tokens(criterion.text))
 
     def shared(text: str) -> float:
         return math.fsum(sorted(weights[word] for word in criterion_words & set(tokens(text))))

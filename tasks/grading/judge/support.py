@@ -105,7 +105,10 @@ def looks(case: Case, judged: Rows, others: Rows, vectors: Mapping[str, Floats])
         unit_id = next((q["unit_id"] for q in row["evidence"] if q["status"] in SUPPORTING), None)
         if not is_credit:
             best = sentences[int(near.argmax())]
-            start, end, unit_id, words = best.start, best.end, best.unit_id, text[best.start : best.end]
+            start = best.start
+            end = best.end
+            unit_id = best.unit_id
+            words = text[best.start : best.end]
         cosine = of_criteria @ vectors[words]
         apart = np.delete(cosine, bundle.criteria.index(criterion))
         said = [other for other in others if other["criterion_id"] == criterion.id and other["decision"] is not None]
@@ -147,7 +150,8 @@ def _overlap(one: tuple[int | None, int | None], other: tuple[int | None, int | 
 def _shared_words(asked: str, words: str, text: str) -> tuple[float, float, float]:
     """The share of what is asked, by the beginnings of its longer words, that the passage has; that the whole response
     has; the share of its numbers that the passage has, a half where it has none."""
-    stems, numbers = _stems(asked), {token for token in tokens(folded(asked)) if token.isdigit()}
+    stems = _stems(asked)
+    numbers = {token for token in tokens(folded(asked)) if token.isdigit()}
     of_all = max(1, len(stems))
     has = len(numbers & set(tokens(folded(words)))) / len(numbers) if numbers else 0.5
     return len(stems & _stems(words)) / of_all, len(stems & _stems(text)) / of_all, has
@@ -179,7 +183,8 @@ def chances(features: Floats, names: Sequence[str], supported: Floats, cluster: 
     fold = np.array([int(hashlib.sha256(name.encode()).hexdigest(), 16) % _FOLDS for name in cluster])
     found = np.full(len(names), np.nan)
     for number in range(_FOLDS + 1):  # the last one has seen all labels
-        learnt, told = labelled & (fold != number), (labelled & (fold == number)) if number < _FOLDS else ~labelled
+        learnt = labelled & (fold != number)
+        told = (labelled & (fold == number)) if number < _FOLDS else ~labelled
         if not told.any():
             continue
         if len(np.unique(supported[learnt])) < 2:
@@ -312,7 +317,8 @@ def settled(
     signal `irrelevant`.
     """
     fails = {_KEY(row) for row in found if row["doubted"] and row["kind"] == "credit"}
-    rows, of_response = [], defaultdict[tuple[str, int], list[Mapping[str, Any]]](list)
+    rows = []
+    of_response = defaultdict[tuple[str, int], list[Mapping[str, Any]]](list)
     for row in judged:
         of_response[row["response_id"], row["sample"]].append(row)
         if _KEY(row) in fails and failed != "count":

@@ -129,7 +129,8 @@ def leave_out(labels: LabelledShares, voices: Floats) -> list[Floats]:
     everybody = range(len(voices))
 
     def worth(jurors: Sequence[int]) -> Floats:
-        own, part = labels.only(jurors), voices[jurors] / voices[jurors].sum()
+        own = labels.only(jurors)
+        part = voices[jurors] / voices[jurors].sum()
         return agreement(crossed(lambda some: plain("weighted", weights(some, part)), own), own)
 
     whole = worth(everybody)
@@ -152,7 +153,8 @@ def _folds(labels: LabelledShares) -> Iterator[tuple[Ints, Ints]]:
 
 def agreement(scores: Floats, labels: LabelledShares) -> Floats:
     """Correlation with people's scores within groups: of all labels, then without each author, (1 + authors,)."""
-    machine, human = centred(scores, labels.group), centred(labels.human, labels.group)
+    machine = centred(scores, labels.group)
+    human = centred(labels.human, labels.group)
     sums = cluster_sums(np.column_stack([machine * human, machine**2, human**2]), labels.cluster)
     total = sums.sum(axis=0, keepdims=True)
     product, own, others = np.vstack([total, total - sums]).T
@@ -177,7 +179,8 @@ def centred(values: Floats, group: Ints) -> Floats:
 def weights(labels: LabelledShares, voices: Floats) -> Floats:
     """(J,), >= 0, of sum 1: ridge regression of people's scores on the jurors' within groups, drawn towards the voices
     at their own best slope, each juror in units of its own spread. The voices where it finds no positive weight."""
-    jurors, human = centred(labels.shares, labels.group), centred(labels.human, labels.group)
+    jurors = centred(labels.shares, labels.group)
+    human = centred(labels.human, labels.group)
     equal = jurors @ voices
     slope = max(0.0, float(equal @ human) / max(float(equal @ equal), 1e-12))
     prior = slope * voices
@@ -190,7 +193,8 @@ def weights(labels: LabelledShares, voices: Floats) -> Floats:
 def errors(labels: LabelledShares) -> Floats:
     """(J, J) correlations of the jurors' errors: of what is left of people's scores when a juror's are put onto their
     scale, within groups. NaN for a juror whose errors do not vary."""
-    jurors, human = centred(labels.shares, labels.group), centred(labels.human, labels.group)
+    jurors = centred(labels.shares, labels.group)
+    human = centred(labels.human, labels.group)
     square = (jurors**2).sum(axis=0)
     slope = np.divide(jurors.T @ human, square, out=np.zeros(len(square)), where=square > 1e-12)
     # On the human scale a shrunken score hides what jurors say alike: each is stretched to people's spread.

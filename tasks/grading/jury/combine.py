@@ -95,7 +95,8 @@ def disagreement(shares: Floats, weights: Floats) -> Floats:
 def shares_of(gradings: Sequence[Sequence[Row]], bundle: Bundle) -> list[float]:
     """Each juror's score of a response as a share of the scale, the mean of its samples that have one; NaN without.
     gradings: its rows of each juror."""
-    low, span = bundle.scale.min, bundle.scale.max - bundle.scale.min
+    low = bundle.scale.min
+    span = bundle.scale.max - bundle.scale.min
     given = [[row["score"] for row in rows if row["score"] is not None] for rows in gradings]
     return [(float(np.mean(scores)) - low) / span if scores else np.nan for scores in given]
 

@@ -94,7 +94,8 @@ def combine(
     rater_id = rater_of(plan, names_of)
     rubric_of = dict(pairs(run.read(items, ["item_id", "rubric_id"])))
     rows = run.read(bundles).to_pylist()
-    bundle_of, id_of = unlocked(rows), {row["rubric_id"]: row["bundle_id"] for row in rows}
+    bundle_of = unlocked(rows)
+    id_of = {row["rubric_id"]: row["bundle_id"] for row in rows}
     locked = {item: (bundle_of[rubric], id_of[rubric]) for item, rubric in rubric_of.items()}
     open_shards = [name for name in names[0] if not run.done(stage, name)]
     rule_of: Mapping[str, Rule] = {}
@@ -195,7 +196,8 @@ def _chosen_rule(
     rows = []
     for name in dict.fromkeys([*tried, rule.name]):
         trial = tried.get(name, Trial(rule, np.full(1, np.nan)))
-        own, gap = rule if name == rule.name else trial.rule, trial.worth
+        own = rule if name == rule.name else trial.rule
+        gap = trial.worth
         if tried:
             gap = gap - tried["best"].worth
         row: dict[str, Any] = {"scope": "pooled", "rule": name, "n": len(labels.human), "chosen": name == rule.name}
@@ -220,7 +222,8 @@ def _told(
     np.fill_diagonal(alike, np.nan)
     rows = []
     for place, name in enumerate(jurors):
-        others, count = alike[place], tokens[place]
+        others = alike[place]
+        count = tokens[place]
         nearest = int(np.nanargmax(others)) if np.isfinite(others).any() else None
         change = left[place] if left else np.full(1, np.nan)
         rows.append(

@@ -232,13 +232,15 @@ def promptfoo(log: Any, aside: Any) -> Any:
         case["case"] = name if is_named else case.get("testIdx")
         if case.get("failureReason", 2) != 2:  # a failed assertion is no error, though its reason stands there
             case.pop("error", None)
-        graded, seen = case.get("gradingResult") or {}, Counter[str]()
+        graded = case.get("gradingResult") or {}
+        seen = Counter[str]()
         kinds = Counter(_assertion(part) for part in graded.get("componentResults") or ())
         case["verdicts"] = []
         for part in graded.get("componentResults") or ():
             kind = _assertion(part)
             seen[kind] += 1
-            assertion, told = part.get("assertion") or {}, (case.get("testCase") or {}).get("options") or {}
+            assertion = part.get("assertion") or {}
+            told = (case.get("testCase") or {}).get("options") or {}
             is_model = "renderedGradingPrompt" in (part.get("metadata") or {}) or assertion.get("type") in _MODEL_GRADED
             criterion = f"{kind} {seen[kind]}" if kinds[kind] > 1 else kind
             case["verdicts"].append(part | {"criterion": criterion} | ({"options": told} if is_model else {}))

@@ -45,7 +45,8 @@ def read_log(files: Sequence[Path]) -> Log:
         )
     rows: list[dict[str, Any]] = []
     people: list[dict[str, Any]] = []
-    told, versions = defaultdict[tuple[str, str], Counter[str]](Counter), set()
+    told = defaultdict[tuple[str, str], Counter[str]](Counter)
+    versions = set()
     beside = {path.parent: document for path, document, form in found_files if not form.cases}
     texts: dict[str, dict[str, Any]] = {}
     for _, document, form in found_files:
@@ -215,7 +216,8 @@ def _named(rows: list[dict[str, Any]], people: list[dict[str, Any]]) -> list[str
         parts = [row["case_id"], row["subject"] if with_subject else None, str(draw) if len(seen) > 1 else None]
         row["answer_id"] = ":".join(part for part in parts if part)
     for row in rows:
-        given, key = row.get("sample"), (row["answer_id"], row["criterion"])
+        given = row.get("sample")
+        key = (row["answer_id"], row["criterion"])
         row["sample"] = taken[key] if given is None else int(number_of_verdict(given) or 0)
         if given is not None and taken[*key, row["sample"]]:
             what = f"a second verdict on '{row['criterion']}'" if row["criterion"] else "a second verdict"
@@ -235,7 +237,8 @@ def _numbered(rows: list[dict[str, Any]]) -> list[str]:
 
     InputError where most verdicts of a criterion cannot be read.
     """
-    read, lost = Counter[str](), defaultdict[str, Counter[str]](Counter)
+    read = Counter[str]()
+    lost = defaultdict[str, Counter[str]](Counter)
     for row in rows:
         value, verdict = row["score"], row["verdict"]
         if is_blank(value):
@@ -305,7 +308,8 @@ def _scales(verdicts: pd.DataFrame, form: LogForm) -> dict[str, LogScale]:
     """Criterion → its scale: the tool's where all scores lie on it, 0 to 1 where they lie there, else what was seen."""
     scales = {}
     for criterion, scores in verdicts.dropna(subset="score").groupby("criterion", sort=False)["score"]:
-        lowest, highest = float(scores.min()), float(scores.max())
+        lowest = float(scores.min())
+        highest = float(scores.max())
         if form.scale and form.scale[0] <= lowest and highest <= form.scale[1]:
             scales[str(criterion)] = LogScale(*form.scale, told=True)
         elif lowest >= 0 and highest <= 1:

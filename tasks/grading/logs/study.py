@@ -68,10 +68,15 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
 
     Scores are calibrated to the scale that people used. Where it is not the judge's, the judge's is stretched to it.
     """
-    several, told = len(log.scales) > 1, log.judge.told
-    middle, rubrics, remarks, is_exact = dict[str, float](), list[dict[str, Any]](), list[str](), False
+    several = len(log.scales) > 1
+    told = log.judge.told
+    middle = dict[str, float]()
+    rubrics = list[dict[str, Any]]()
+    remarks = list[str]()
+    is_exact = False
     for criterion, seen in log.scales.items():
-        given, item = labels.loc[labels["criterion"] == criterion, "score"], item_of(criterion)
+        given = labels.loc[labels["criterion"] == criterion, "score"]
+        item = item_of(criterion)
         low, high, step = people_scale(seen, [*given])
         middle[criterion] = (low + high) / 2
         is_exact |= level_count(low, high, step) <= _FEW_LEVELS or _says_nothing(given, step)
@@ -87,7 +92,8 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
     verdicts = log.verdicts[log.verdicts["criterion"].isin([*log.scales])]
     rows = verdicts.assign(response_id=response_ids(verdicts, several), item_id=verdicts["criterion"].map(item_of))
     first = rows.drop_duplicates("response_id")
-    has_answer, traces = first["answer"].fillna("").str.contains(r"\w"), conversations(first)
+    has_answer = first["answer"].fillna("").str.contains(r"\w")
+    traces = conversations(first)
     if not (has_texts := traces is not None or bool(has_answer.any())):
         remarks.append("the log holds no answers: nothing is known of their words, and quotes cannot be looked for")
     questions = first["question"].dropna().unique()
@@ -194,7 +200,8 @@ def people_scale(seen: LogScale, scores: list[float]) -> tuple[float, float, flo
         low, high = min(scores), max(scores)
     if high <= low:
         low, high = (0.0, 1.0) if 0 <= low <= 1 else (low - 1, low + 1)
-    span, used = high - low, [*scores] or [low, high]
+    span = high - low
+    used = [*scores] or [low, high]
     for step in _STEPS:
         steps = [span / step, *((score - low) / step for score in used)]
         if all(abs(number - round(number)) < SLACK for number in steps) and span / step <= 100:

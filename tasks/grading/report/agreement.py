@@ -103,7 +103,8 @@ def ranking_of(figures: Figures, calibrations: Rows) -> Ranking:
 
 
 def _doubles(figures: Figures, metric: str) -> str:
-    people, everywhere = figures.rater(metric, "people", "human"), figures.rater(metric, "")
+    people = figures.rater(metric, "people", "human")
+    everywhere = figures.rater(metric, "")
     machines = [name for name in figures.raters(metric, "human") if name != "people"]
     if people.value is None or not machines or people.n == everywhere.n:
         return ""
@@ -168,7 +169,8 @@ def compared(figures: Figures, part: str) -> list[SliceComparison]:
     rows = []
     for value in figures.values("qwk", part):
         machine = figures.machine("qwk", "calibrated", part, value)
-        people, words = figures.people("qwk", part, value, machine.n), figures.any("text_qwk", part, value)
+        people = figures.people("qwk", part, value, machine.n)
+        words = figures.any("text_qwk", part, value)
         words = words if words.n == machine.n else Estimate(None, note="of other answers")
         rows.append(SliceComparison(say.name(value), machine, people, words))
     return sorted(rows, key=lambda row: (-row.gap, 2.0 if row.machine.value is None else row.machine.value, row.name))
@@ -178,7 +180,8 @@ def agreement_section(figures: Figures, ranking: Ranking, labelled: int) -> Sect
     """The machine next to a second person, by question and type, and before and after calibration."""
     items, types = compared(figures, "item"), compared(figures, "type")
     has_words = any(row.words.value is not None for row in items)
-    lines, of_types = _compared_rows(items, has_words), _compared_rows(types if len(types) > 1 else [], False)
+    lines = _compared_rows(items, has_words)
+    of_types = _compared_rows(types if len(types) > 1 else [], False)
     on = forest_axis([*lines, *of_types])
     parts: list[Part] = []
     if items:
@@ -234,7 +237,8 @@ def worst_item(figures: Figures) -> str:
 
 def _agreement_title(figures: Figures, items: Sequence[SliceComparison], ranking: Ranking) -> str:
     by_name = {rater.name: rater.agreement.value for rater in ranking.raters}
-    machine, people = by_name.get(MACHINE), by_name.get(PEOPLE)
+    machine = by_name.get(MACHINE)
+    people = by_name.get(PEOPLE)
     worst = worst_item(figures)
     if worst or machine is None:
         return worst or "How far the machine agrees with people is not known"

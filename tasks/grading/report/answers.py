@@ -259,7 +259,8 @@ def _marks(bundle: Bundle, machine: Rows, people: Rows, text: str) -> list[dict[
     """What machine and people decided of each criterion that the machine judged, in the rubric's order; text: what the
     quotes are of, and of a trace the turns and steps in which they stand."""
     is_trace = bundle.protocol.units == "turns"
-    judged, marks = {row["criterion_id"]: row for row in machine}, []
+    judged = {row["criterion_id"]: row for row in machine}
+    marks = []
     for criterion in bundle.criteria:
         if criterion.id not in judged:
             continue
@@ -302,7 +303,8 @@ def _note(criterion: Criterion, machine: Row) -> str:
     if machine["unscored_reason"]:
         return UNSCORED_REASONS[machine["unscored_reason"]]
     if machine["action"] != "none":
-        action, stated = ACTIONS[machine["action"]], machine["stated"]
+        action = ACTIONS[machine["action"]]
+        stated = machine["stated"]
         return action if stated is None else f"stated {level_words(criterion, stated)}; {action}"
     if machine["decision"] and not machine["evidence"]:
         return "no quote asked for" if machine["verified"] is None else "no quote given"

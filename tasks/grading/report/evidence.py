@@ -241,7 +241,8 @@ def group_parts(figures: Figures, both: pd.DataFrame) -> list[Part]:
 
 def groups_of(variable: str, figures: Figures, sizes: pd.Series[int]) -> list[Group]:
     """The groups of a variable: those decided first, the furthest from 0 first, then those undecided or too small."""
-    values, compared = figures.values("dsm", variable), figures.values("csd_difference", variable)
+    values = figures.values("dsm", variable)
+    compared = figures.values("csd_difference", variable)
     groups = []
     for name in values:
         estimate = figures.machine("dsm", "calibrated", variable, name)

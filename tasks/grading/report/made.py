@@ -154,9 +154,11 @@ def _title(figures: Figures, calibrations: Rows) -> str:
         return "Calibration kept the raw scores"
     name = f"Calibration ({', '.join(used)})"
     for metric in ("qwk_item_mean", "qwk"):
-        before, after = figures.machine(metric, "raw").value, figures.machine(metric).value
+        before = figures.machine(metric, "raw").value
+        after = figures.machine(metric).value
         if before is not None and after is not None:
-            shift, shift_after = figures.machine("bias", "raw").value, figures.machine("bias").value
+            shift = figures.machine("bias", "raw").value
+            shift_after = figures.machine("bias").value
             moved = f", the mean shift from {say.signed(shift)} to {say.signed(shift_after or 0)}" if shift else ""
             return f"{name} moves agreement from QWK {say.number(before)} to {say.number(after)}{moved}"
     return f"{name} was fitted; whether it helps is not known"

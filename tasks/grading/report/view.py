@@ -122,7 +122,8 @@ def view(
     logged = study.get("log")
     told, takes = known(scores, scales, figures, release, wrong) if logged else ("", "")
     if logged:
-        promise, caution = in_terms_of_logs(found.promise), in_terms_of_logs(found.caution)
+        promise = in_terms_of_logs(found.promise)
+        caution = in_terms_of_logs(found.caution)
         reasons_in_terms = {in_terms_of_logs(why): n for why, n in found.waiting.items()}
         found = found._replace(sentence=headline(found), promise=promise, caution=caution, waiting=reasons_in_terms)
         rules = [row | {"note": row["note"] and in_terms_of_logs(row["note"])} for row in rules]
@@ -238,7 +239,8 @@ def _cases(
     rows = tables.scores.set_index("response_id", drop=False).loc[list(responses)].to_dict("records")
     judgments, shown = tables.judgments.to_pylist(), []
     for row in rows:
-        item, response = items[row["item_id"]], row["response_id"]
+        item = items[row["item_id"]]
+        response = row["response_id"]
         of_response = [judgment for judgment in judgments if judgment["response_id"] == response]
         by_people = marks == "grade" and any(pd.notna(row[f"human:{name}"]) for name in answers.persons(row))
         goes = answers.destination(row, by_scope(rules), tolerances[row["item_id"]], by_people)
@@ -280,7 +282,8 @@ def nothing_scored(lost: Rows) -> str:
     """
     if not lost:
         return ""
-    most, every = lost[0], sum(row["n"] for row in lost)
+    most = lost[0]
+    every = sum(row["n"] for row in lost)
     said = f": {most['error']}" if most["error"] else ""
     return f"Nothing was scored: {UNSCORED_REASONS[most['reason']]} ({most['n']:,} of {every:,}){said}."
 

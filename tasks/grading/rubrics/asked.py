@@ -169,7 +169,8 @@ def check_critique(request: Request, reply: Reply) -> Checked[list[RubricFinding
     read = artifact_in(reply, critique_schema(rubric))
     if read.value is None:
         return Checked(None, read.violations)
-    wrong, found = list[str](), list[RubricFinding]()
+    wrong = list[str]()
+    found = list[RubricFinding]()
     for number, remark in enumerate(read.value["remarks"], 1):
         kind, words, quote, wording = (remark[key].strip() for key in ("kind", "remark", "quote", "wording"))
         if quote and find(quote, rubric.guide) is None:
@@ -257,7 +258,8 @@ def check_revision(request: Request, reply: Reply, problem: Problem) -> Checked[
 def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]:
     """The base with the criteria of an artifact, without its examples, which label the old ones."""
     old = {criterion.id: criterion for criterion in base.criteria}
-    criteria, sources = [], dict[str, tuple[str, ...]]()
+    criteria = []
+    sources = dict[str, tuple[str, ...]]()
     for group in artifact["groups"]:
         sign = -1 if group["id"] in old and old[group["id"]].weight < 0 else 1
         count = {"points": group["points"], "needs": group["needs"]}
@@ -287,7 +289,8 @@ def line(text: str) -> str:
 
 def _misused(base: Rubric, new: Rubric, reasons: Reasons) -> Iterator[str]:
     """Criteria that are forgotten; ids that meant something else; groups of nothing."""
-    old, was_decided = {one.id for one in base.criteria}, {one.id for one in decided(base)}
+    old = {one.id for one in base.criteria}
+    was_decided = {one.id for one in decided(base)}
     used = {name for names in reasons.sources.values() for name in names}
     if forgotten := sorted(was_decided - used - reasons.whys.keys()):
         yield f"nothing is said of {', '.join(forgotten)}: name it in a 'from', or under 'reasons' why it is left out"

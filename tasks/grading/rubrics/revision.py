@@ -74,7 +74,9 @@ def mended(rubric: Rubric, problem: Problem) -> tuple[Rubric, list[RubricChange]
 def _two_levels(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
     """Examples label levels: a rubric with examples keeps them."""
     counts = {criterion.id: criterion.count for criterion in rubric.criteria}
-    facts, criteria, deciding = [], [], () if rubric.examples else decided(rubric)
+    facts = []
+    criteria = []
+    deciding = () if rubric.examples else decided(rubric)
     for criterion in rubric.criteria:
         counting = counts.get(criterion.parent or "")
         is_fact = criterion.kind in ("gold_point", "misconception") and criterion in deciding
@@ -90,7 +92,8 @@ def _two_levels(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
 
 def _with_catch_alls(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
     counting = [criterion for criterion in rubric.criteria if criterion.count]
-    criteria, made = list(rubric.criteria), list[RubricChange]()
+    criteria = list(rubric.criteria)
+    made = list[RubricChange]()
     for catch in missing_catch_alls(rubric) if counting else ():
         about = grams(f"{catch.before} {catch.words}")
         parent = max(counting, key=lambda one: likeness(about, grams(one.text)))
@@ -142,7 +145,8 @@ def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[RubricChange
     was_decided = {one.id for one in decided(old)}
     uses = Counter(chain.from_iterable(reasons.sources.values()))
     for name, one in after.items():
-        why, names = reasons.whys.get(name, ""), reasons.sources.get(name, ())
+        why = reasons.whys.get(name, "")
+        names = reasons.sources.get(name, ())
         if not one.count and name in reasons.sources:
             yield change(names, [name], _what(one, [before[other] for other in names], uses), why)
         elif name not in before:

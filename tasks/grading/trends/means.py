@@ -98,7 +98,9 @@ def _arms(rows: pd.DataFrame, chance: pd.Series[float]) -> Iterator[tuple[str, C
 
 
 def _row(arm: str, less: str, slice_: str, value_of: object, found: CorrectedMean) -> dict[str, Any]:
-    both, labels, judge = found.corrected, found.labels, found.judge
+    both = found.corrected
+    labels = found.labels
+    judge = found.judge
     return {
         "arm": arm,
         "less": less,
@@ -208,7 +210,9 @@ def corrected_mean(arms: Sequence[Cases]) -> CorrectedMean:
         low, high = _interval(value, influence, labelled, int(used.sum()), unseen)
         both = Mean(value, low, high, labels, labelled)
         if _width(both) >= _width(alone):
-            both, influence, weights = alone, of_labels, np.zeros(len(arms))
+            both = alone
+            influence = of_labels
+            weights = np.zeros(len(arms))
     sampled = [part.sampled + weight * part.sampled_scores for part, weight in zip(parts, weights, strict=True)]
     kept = float(np.sum(by_cluster(sampled).sum(axis=0) ** 2))
     value = total([float(arm.scores.mean()) for arm in arms])
@@ -236,7 +240,8 @@ class _Influences(NamedTuple):
 
 
 def _influences(arm: Cases) -> _Influences:
-    has, n = ~np.isnan(arm.labels), len(arm.scores)
+    has = ~np.isnan(arm.labels)
+    n = len(arm.scores)
     strata = np.zeros(n, dtype=int) if arm.strata is None else np.unique(arm.strata, return_inverse=True)[1]
     weights = np.where(has, arm.weights, 0.0)
     mass = np.bincount(strata, weights)
@@ -245,16 +250,19 @@ def _influences(arm: Cases) -> _Influences:
     weights = weights / mass[strata]
     share: Floats = weights * (np.bincount(strata) / n)[strata]
     labels = np.where(has, arm.labels, 0.0)
-    of_label, of_score = (
-        np.bincount(strata, weights * labels)[strata],
-        np.bincount(strata, weights * arm.scores)[strata],
-    )
-    label_mean, score_mean, whole = float(share @ labels), float(share @ arm.scores), float(arm.scores.mean())
-    sampled, sampled_scores = share * (labels - of_label), -share * (arm.scores - of_score)
+    of_label = np.bincount(strata, weights * labels)[strata]
+    of_score = np.bincount(strata, weights * arm.scores)[strata]
+    label_mean = float(share @ labels)
+    score_mean = float(share @ arm.scores)
+    whole = float(arm.scores.mean())
+    sampled = share * (labels - of_label)
+    sampled_scores = -share * (arm.scores - of_score)
     of_labels = sampled + (of_label - label_mean) / n
     of_scores = sampled_scores + (arm.scores - whole - of_score + score_mean) / n
     if has.all() and np.ptp(arm.weights) == 0:  # the judge has nothing to add, and what is left of it is rounding
-        sampled_scores, of_scores, score_mean = np.zeros(n), np.zeros(n), whole
+        sampled_scores = np.zeros(n)
+        of_scores = np.zeros(n)
+        score_mean = whole
     return _Influences(label_mean, whole - score_mean, of_labels, of_scores, sampled, sampled_scores, int(has.sum()))
 
 
@@ -264,7 +272,8 @@ def _tuned(of_labels: Floats, of_scores: Floats, clusters: int) -> Floats:
     if clusters <= len(none) + 1:
         return none
     weights, rest = nnls(-of_scores, of_labels)
-    used, explained = np.count_nonzero(weights), float(np.sum((of_scores @ weights) ** 2))
+    used = np.count_nonzero(weights)
+    explained = float(np.sum((of_scores @ weights) ** 2))
     if explained == 0:
         return none
     return np.asarray(weights * max(0.0, 1.0 - used * rest**2 / (clusters - 1 - used) / explained))
@@ -307,7 +316,8 @@ def _interval(
     pulled, middle, variance = unseen or (0.0, 0.0, 0.0)
     freedom = clusters - 1 - used
     variance += float(influence @ influence) * (1 - pulled) ** 2 * clusters / freedom
-    centre, half = value + pulled * (middle - value), sqrt(variance) * float(t.ppf(0.975, freedom))
+    centre = value + pulled * (middle - value)
+    half = sqrt(variance) * float(t.ppf(0.975, freedom))
     return min(value, centre - half), max(value, centre + half)
 
 

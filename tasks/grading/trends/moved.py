@@ -129,7 +129,9 @@ def drifted(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame], grows: boo
     counts = before[before["channel"] != "label"].groupby(list(KEY), sort=False).size().reset_index(name="size")
     keys = [(str(a), str(b), str(c)) for a, b, c, size in counts.itertuples(index=False) if size >= FEWEST]
     shared = Counter(slice == "all" for _, slice, _ in keys)
-    rows, paired, is_single = [], set[str](), len(new) == 1 and not grows
+    rows = []
+    paired = set[str]()
+    is_single = len(new) == 1 and not grows
     for key in keys:
         first = next((part[key] for part in logs[len(old) :] if key in part), None)
         known = {case for part in logs[: len(old)] if key in part for case in part[key]["case_id"]}

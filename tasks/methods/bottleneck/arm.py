@@ -131,11 +131,14 @@ def methods(texts: Sequence[str], embed: Embed) -> Mapping[Method, Callable[...,
 
 def run(arm: Arm, ground: SharedGround) -> TrainedArm:
     """Trains an arm and measures it; InputError where the labels do not suffice."""
-    data, encoder, began = ground.data, ground.encoder(), time.perf_counter()
+    data = ground.data
+    encoder = ground.encoder()
+    began = time.perf_counter()
     trained = methods(ground.texts, ground.embed)[arm.method](data, encoder, arm.training, arm.seed)
     seconds = time.perf_counter() - began
     estimates = trained.predict(encoder, np.arange(len(data.response_ids)))
-    logits, rows = np.log(np.maximum(estimates.grades, 1e-12)), data.rows("calibration")
+    logits = np.log(np.maximum(estimates.grades, 1e-12))
+    rows = data.rows("calibration")
     fitted = temperature(logits[rows], data.grades[rows])
     likely = np.exp(logits / fitted - (logits / fitted).max(axis=1, keepdims=True))
     calibrated = likely / likely.sum(axis=1, keepdims=True)
@@ -164,8 +167,11 @@ def run(arm: Arm, ground: SharedGround) -> TrainedArm:
 def _steer(arm: Arm, ground: SharedGround, head: Head, estimates: Estimates, tables: RowsByTable) -> None:
     """Adds the rows of a grader whose grade follows from the shares of its concepts alone: leakage, what questions
     save, interventions in every order of asking, and how concepts hang together."""
-    data, tops, seed = ground.data, ground.data.concepts.tops, arm.seed
-    shares, test = estimates.shares(tops), data.rows("test")
+    data = ground.data
+    tops = ground.data.concepts.tops
+    seed = arm.seed
+    shares = estimates.shares(tops)
+    test = data.rows("test")
     assert estimates.levels is not None  # a grader with a head over shares has concepts
     levels, trials = estimates.levels[test], []
     if seed == ground.plan.seeds[0]:  # hundreds of fits for one number

@@ -76,7 +76,8 @@ class BottleneckGrader:
 
     def __call__(self, answered: Sequence[Answered]) -> list[GraderOutput]:
         """One estimate for each, in order; the grades' probabilities are calibrated."""
-        levels, counts = self.levels(answered), self.concepts.items()
+        levels = self.levels(answered)
+        counts = self.concepts.items()
         outputs = []
         for of_response, grades in zip(
             levels, self.head.probabilities(shares_of(levels, self._concepts.tops)), strict=True
@@ -150,7 +151,8 @@ def save(
     the rubric of these concepts; plan: the study's, which names the backbone. InputError for a method without a linear
     head over exactly the bundle's concepts.
     """
-    model, ids = trained.concept_encoder, tuple(criterion.id for criterion in bundle.criteria)
+    model = trained.concept_encoder
+    ids = tuple(criterion.id for criterion in bundle.criteria)
     if model is None or head.weights.shape[1] != len(model.tops) or data.concepts.ids[: len(model.tops)] != ids:
         rule = f"'{method}' cannot be exported: its grade is no sum of exactly the rubric's concepts"
         raise InputError(rule, field="bottleneck.methods", hint="name a method that keeps all concepts first")

@@ -261,7 +261,8 @@ def padded(backbone: Backbone, tokens: BatchTokens, rows: Rows) -> tuple[torch.T
     """Token ids, mask and segments of some rows, each (B, T), on the backbone's device."""
     lengths = tokens.lengths[rows]
     shape = len(rows), int(lengths.max())
-    ids, segments = np.full(shape, backbone.marks.padding, np.int64), np.full(shape, MARK, np.int64)
+    ids = np.full(shape, backbone.marks.padding, np.int64)
+    segments = np.full(shape, MARK, np.int64)
     for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
         ids[place, :length] = tokens.ids[tokens.row(row)]
         segments[place, :length] = tokens.segments[tokens.row(row)]

@@ -151,7 +151,8 @@ def cb_llm(
     course = train_on_states(layer, encoder, data.rows("train"), loss, validate, plan=plan, seed=seed)
     head = SparseHead(activations(rows), data.grades[rows], len(data.scores), seed)
     validation, _ = grade_validation(head(activations(validation_rows)), data.grades[validation_rows])
-    weights, parameters = encoder.state_dict(), parameter_count(layer, encoder) + head.numbers
+    weights = encoder.state_dict()
+    parameters = parameter_count(layer, encoder) + head.numbers
     layer.cpu()
 
     def estimate(encoder: StateEncoder, rows: Ints) -> Estimates:
@@ -221,7 +222,8 @@ def ct_cbm(
     plan = plan.model_copy(update={"concepts": None})  # found ones are no longer cut off
     train = partial(train_jointly, plan=plan, seed=seed, loss=plain_loss(plan))
     first = train(data, encoder)
-    weights, tops = encoder.state_dict(), data.concepts.tops
+    weights = encoder.state_dict()
+    tops = data.concepts.tops
     still = Pooled(encoder)
     bank = candidates(texts, data.rows("train"))
     rounds: list[Trained] = [first]
@@ -261,7 +263,8 @@ def ct_cbm(
 
 def candidates(texts: Sequence[str], rows: Ints) -> Bank:
     """The words and pairs of words that enough of some responses hold, and not nearly all; the most frequent first."""
-    least, largest = max(_FEWEST, round(_FREQUENT[0] * len(rows))), round(_FREQUENT[1] * len(rows))
+    least = max(_FEWEST, round(_FREQUENT[0] * len(rows)))
+    largest = round(_FREQUENT[1] * len(rows))
     count: Counter[str] = Counter()
     for row in rows:
         count.update(_phrases(texts[row]))
@@ -299,9 +302,11 @@ def residual(likely: Floats, means: Floats, grades: Ints) -> tuple[Floats, Float
 
     likely: (n, S + 1) the grader's probabilities; means: (n, d) representations; grades: (n,) none of them MISSING.
     """
-    logits, right = _logits(likely), np.eye(likely.shape[1])[grades]
+    logits = _logits(likely)
+    right = np.eye(likely.shape[1])[grades]
     inputs = np.hstack([means, np.ones((len(means), 1))])
-    shape, penalised = (likely.shape[1], inputs.shape[1]), np.arange(inputs.shape[1]) < means.shape[1]
+    shape = (likely.shape[1], inputs.shape[1])
+    penalised = np.arange(inputs.shape[1]) < means.shape[1]
 
     def cost(flat: Floats) -> tuple[float, Floats]:
         layer = flat.reshape(shape)
@@ -339,7 +344,8 @@ def _logits(likely: Floats) -> Floats:
 
 def _extended(data: LabelledData, bank: Bank, joined: list[int]) -> LabelledData:
     """The labels with presence in the text as concepts of two levels."""
-    rubric, words = data.concepts, tuple(bank.words[column] for column in joined)
+    rubric = data.concepts
+    words = tuple(bank.words[column] for column in joined)
     anchors = rubric.anchors + (("absent", "present"),) * len(joined)
     concepts = Concepts(rubric.ids + words, rubric.names + words, rubric.texts + words, anchors)
     present = bank.present[:, joined]

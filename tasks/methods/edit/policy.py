@@ -82,7 +82,8 @@ class Prompts:
         diagnosis: what the internal signals say of the step. checklist: None for the ablation without it.
         """
         steps = [f">> {step} <<" if number == chosen else step for number, step in enumerate(attempt)]
-        marked, shown = "\n".join(steps), "none" if checklist is None else checklist
+        marked = "\n".join(steps)
+        shown = "none" if checklist is None else checklist
         values = {"attempt": marked, "diagnosis": diagnosis, "checklist": shown}
         return self._templates.fill("revise" if local else "rewrite", self._values(sample, marked) | values)
 
@@ -327,7 +328,8 @@ class Policy:
             **drawing,
         )
         # Without what is behind the end-of-sequence token, and without padding
-        end, pad = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
+        end = self.tokenizer.eos_token_id
+        pad = self.tokenizer.pad_token_id
         replies = []
         for ids in generated[:, width:].tolist():
             if end in ids:

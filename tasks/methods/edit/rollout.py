@@ -164,8 +164,10 @@ def grading_samples(
     schemes = {item_id: printed(bundle) for item_id, bundle in bundle_of.items()}
 
     def sample(row: Mapping[str, Any]) -> Sample:
-        item_id, score = row["item_id"], gold.get(row["response_id"])
-        item, top = item_rows[item_id], tops[item_id]
+        item_id = row["item_id"]
+        score = gold.get(row["response_id"])
+        item = item_rows[item_id]
+        top = tops[item_id]
         if score is not None and not (float(score).is_integer() and 0 <= score <= top):
             whose = f"response '{row['response_id']}' has the target score {score:g}"
             rule = f"{whose}; a mark is a whole number from 0 to {top}"

@@ -190,7 +190,8 @@ def check_fits(policy: Policy, tokens: int, name: str) -> None:
 @contextmanager
 def borrowed_model(policy: Policy) -> Iterator[None]:
     """The policy's model is a trainer's within, and afterwards as it was, without adapter and without patches."""
-    model, before = policy.model, dict(vars(policy.model))
+    model = policy.model
+    before = dict(vars(policy.model))
     try:
         yield
     finally:

@@ -248,7 +248,8 @@ def rule_tables(faithfulness: pa.Table) -> Iterator[Table]:
         tested = frame[(frame["totals"] == totals) & (frame["family"] == family)]
         edits = [edit for edit in RULE_EDITS if (tested["edit"] == edit).any()]
         for measure, (*_, words) in RULE_MEASURES.items() if edits else ():
-            figures, rows = rule_figures(tested, measure, "grader", "edit"), list[Cells]()
+            figures = rule_figures(tested, measure, "grader", "edit")
+            rows = list[Cells]()
             for grader, n in _graders(tested).items():
                 cells = [figures.get((grader, edit), SeedFigure(None)) for edit in edits]
                 rows.append((grader, count(n), *cells))

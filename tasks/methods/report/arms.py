@@ -54,7 +54,8 @@ def content(view: EditView) -> Page:
             if figure.value is not None:
                 spread = "" if figure.se is None else f"± {say.number(figure.se)} over seeds"
                 keys.append(Key(f"QWK, {part}, {ARMS[arm]}", say.number(figure.value), (figure.interval, spread)))
-    seeds, policy = say.plural(len(view.settings.seeds), "seed"), say.name(view.settings.policy)
+    seeds = say.plural(len(view.settings.seeds), "seed")
+    policy = say.name(view.settings.policy)
     sections = list(_sections(view, arms, gaps))
     lead = f"{say.plural(len(there), 'arm')}, {seeds}, policy {policy}. {figures.clear_differences(gaps)}"
     shown = [section for section in sections if section.tables or section.small or section.drawings]
@@ -169,7 +170,8 @@ def curves(view: EditView) -> Iterator[Drawing]:
 
 def _points(view: EditView) -> pd.DataFrame:
     """Means over seeds by arm, part, metric and step; QWK before the first update is that of the arm's start."""
-    metrics, frames = view.metrics.to_pandas(), [view.learning.to_pandas()]
+    metrics = view.metrics.to_pandas()
+    frames = [view.learning.to_pandas()]
     trained = set(view.policies.filter(pc.field("updates") > 0)["arm"].to_pylist())
     for arm, start in STARTS.items():
         if arm in trained:

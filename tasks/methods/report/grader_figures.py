@@ -316,7 +316,8 @@ def link_table(links: pa.Table, names: Mapping[str, str]) -> Table:
 
     links: of one grader; names: concept → what people read, in order.
     """
-    places, found = [*names], dict[tuple[str, str], float | None]()
+    places = [*names]
+    found = dict[tuple[str, str], float | None]()
     for row in links.to_pylist():
         first, second = sorted((row["a"], row["b"]), key=places.index)
         found[first, second], found[second, first] = row["label_correlation"], row["partial_correlation"]

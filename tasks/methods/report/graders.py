@@ -71,7 +71,8 @@ def content(view: BottleneckView) -> Page:
     graders = Graders(view.trials, view.settings.methods)
     shown = graders.own[graders.own["metric"].isin([column.metric for column in figures.COLUMNS])]
     tested = int(shown["n"].max()) if len(shown) else 0
-    trained, seeds = say.plural(len(graders.trained), "trained grader"), say.plural(len(view.settings.seeds), "seed")
+    trained = say.plural(len(graders.trained), "trained grader")
+    seeds = say.plural(len(view.settings.seeds), "seed")
     keys = []
     for column, words in ((QWK, "Grade, QWK"), (CONCEPTS, "Concepts, macro-F1"), (ECE, "Ordinal calibration error")):
         cell, people = (graders.cell(grader, column) for grader in (graders.main, HUMAN))
@@ -80,7 +81,8 @@ def content(view: BottleneckView) -> Page:
             by_people = f"people {say.number(people.value)}" if people.value is not None else ""
             keys.append(Key(f"{words}, {grader_name(graders.main)}", say.number(cell.value), (spread, by_people)))
     lead = f"{trained}, {seeds} each, on {say.plural(tested, 'held-out response')}."
-    sections, study = list(_sections(view, graders)), say.name(view.study)
+    sections = list(_sections(view, graders))
+    study = say.name(view.study)
     return Page("Grader report", study, figures.sentence(graders), sections, lead=lead, keys=keys)
 
 
@@ -144,7 +146,8 @@ def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:
 
 def _moved(sweep: Table) -> str:
     """How far the grade's macro-F1 moves over a sweep."""
-    place, known = sweep.header.index(figures.MACRO_F1.words), list[float]()
+    place = sweep.header.index(figures.MACRO_F1.words)
+    known = list[float]()
     for row in sweep.rows:
         cell = row[place]
         if isinstance(cell, Cell) and cell.value is not None:
@@ -172,7 +175,8 @@ def _interventions(view: BottleneckView, graders: Graders) -> Iterator[Section]:
         return
     drawings = []
     for method in drawn:
-        name, lines = grader_name(method), figures.kind_lines(points, method)
+        name = grader_name(method)
+        lines = figures.kind_lines(points, method)
         drawings.append(
             Drawing(name, line_chart(name, lines, "concepts set", GRADE_METRICS[metric], within=(0.0, 1.0)))
         )
@@ -222,7 +226,8 @@ def _traces(view: BottleneckView) -> Iterator[Section]:
 
 def _pictures(view: BottleneckView) -> dict[str, Drawing]:
     """The traces that are shown, by response."""
-    best, traced = traces.exported(view.models), traces.by_response(view.traces)
+    best = traces.exported(view.models)
+    traced = traces.by_response(view.traces)
     if not best:
         return {}
     drawn = {}

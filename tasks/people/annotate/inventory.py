@@ -318,7 +318,8 @@ def _concept(trait: str, entry: Row) -> Criterion:
         raise TypeError(f"{entry['evidence']!r:.40} is no type of evidence")
     if not isinstance(entry["levels"], list):
         raise TypeError(f"the levels of {entry['id']!r:.40} are no list")
-    name, definition = _words(entry["name"]), _words(entry["definition"])
+    name = _words(entry["name"])
+    definition = _words(entry["definition"])
     levels = [" ".join(level.split()) if isinstance(level, str) else "" for level in entry["levels"]]
     return Criterion(
         id=_words(entry["id"]),
@@ -335,7 +336,8 @@ def _problems(brief: Brief, rubric: Rubric) -> Iterator[str]:
     concepts = rubric.criteria
     if len(concepts) != brief.concepts:
         yield f"it has {len(concepts)} concepts, not {brief.concepts}"
-    ids, wordings = Counter(c.id for c in concepts), Counter(folded(c.text) for c in concepts)
+    ids = Counter(c.id for c in concepts)
+    wordings = Counter(folded(c.text) for c in concepts)
     for name, counts in (("id", ids), ("wording", wordings)):
         for value in sorted(value for value, count in counts.items() if count > 1):
             yield f"two concepts have the same {name}: {value[:80]}"

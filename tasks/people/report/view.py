@@ -67,7 +67,8 @@ def content(view: AnnotationView) -> Page:
                 below = cell.interval, f"{agreement.labels(raters, phase, ALL)} labels"
                 keys.append(Key(f"{words}, {pair_title(raters, phase)}", say.number(cell.value), below))
     lead = f"{say.plural(len(view.names), 'concept')}. {settled_takeaway(view.labels)}."
-    sections, study = list(_sections(view, agreement)), say.name(view.study)
+    sections = list(_sections(view, agreement))
+    study = say.name(view.study)
     return Page("Annotation report", study, sentence(agreement), sections, lead=lead, keys=keys)
 
 
@@ -103,7 +104,8 @@ def _sections(view: AnnotationView, agreement: AgreementFigures) -> Iterator[Sec
     checks = view.constructions.to_pylist()
     if checks:
         outcomes = [row["outcome"] for row in checks]
-        broken, decided = outcomes.count("broken"), len(outcomes) - outcomes.count("unknown")
+        broken = outcomes.count("broken")
+        decided = len(outcomes) - outcomes.count("unknown")
         yield Section(
             "inventory",
             "Inventory: is it built as it should be?",

@@ -169,7 +169,8 @@ def label_queue(
     depend on who else is there. `plan.most` keeps the first so many, of which the audit gets its share.
     """
     level, probability = (np.stack([labels[name] for labels in annotators]) for name in ("level", "probability"))
-    top, missing = np.maximum(cells["top"].to_numpy(), 1), np.isnan(level).sum(axis=0)
+    top = np.maximum(cells["top"].to_numpy(), 1)
+    missing = np.isnan(level).sum(axis=0)
     gap = np.nan_to_num(np.abs(level[0] - level[1]))
     failed = np.sum([labels["ungrounded"] for labels in annotators], axis=0)
     unsure = np.where(np.isnan(probability), 0.5, 1 - probability).prod(axis=0)

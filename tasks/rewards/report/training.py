@@ -273,7 +273,8 @@ def trend(rows: pd.DataFrame, name: str) -> Trend | None:
     third = len(means) // 3
     if third < 2:
         return None
-    first, last = means.to_numpy()[:third], means.to_numpy()[-third:]
+    first = means.to_numpy()[:third]
+    last = means.to_numpy()[-third:]
     half = float(stdtrit(2 * third - 2, 0.975) * np.hypot(sem(first), sem(last)))
     change = float(last.mean() - first.mean())
     return Trend(float(first.mean()), float(last.mean()), change - half, change + half)
@@ -372,10 +373,12 @@ def ringing(alarms: Mapping[str, Sequence[HackingAlarm]]) -> str:
 
 def section(evaluated: EvaluatedRollouts, alarms: Mapping[str, Sequence[HackingAlarm]]) -> Section:
     """Rewards against quality, step by step, and the alarm."""
-    rows, lines = evaluated.rows, list[Cells]()
+    rows = evaluated.rows
+    lines = list[Cells]()
     for name, said in alarms.items():
         if said:
-            last, rang = said[-1], [alarm.step for alarm in said if alarm.is_raised]
+            last = said[-1]
+            rang = [alarm.step for alarm in said if alarm.is_raised]
             changes = [
                 Cell(change.now - change.before, change.low, change.high, digits=3, ends="interval")
                 for change in (last.false_credit, last.quality)

@@ -99,7 +99,8 @@ def taught_by_marks(
     by_edges = [replace(graph, retention=factors) for graph, (factors, _) in zip(graphs, learned, strict=True)]
     methods = {"flat": [replace(graph, retention=np.ones_like(graph.retention)) for graph in graphs]}
     methods |= {"typed": graphs, "learned": by_edges}
-    resampling, figures = Resampling.plan(judged, settings), list[Record]()
+    resampling = Resampling.plan(judged, settings)
+    figures = list[Record]()
     for name, retained in methods.items():
         share = aggregate(replace(batch, compiled=tuple(retained)), "gear").marginal
         tried = edge_cases(batch, share, settings.threshold)

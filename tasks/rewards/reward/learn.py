@@ -78,7 +78,8 @@ def paying(batch: Batch, marks: Floats, threshold: float) -> list[tuple[Floats, 
     relation's, each by PRIOR cases. Where it is right more often than not the edge pays what it should not withhold:
     its factor is 1.
     """
-    found, pooled = list[tuple[Floats, Ints]](), dict[str, Floats]()
+    found = list[tuple[Floats, Ints]]()
+    pooled = dict[str, Floats]()
     for rubric, compiled in enumerate(batch.compiled):
         cells = batch.start[:-1][batch.rubric_index == rubric, None] + np.arange(len(compiled.criteria))
         own = np.where(batch.scored[cells], batch.local[cells], np.nan)

@@ -139,7 +139,8 @@ class Completions:
 
     def _failure(self, url: str, response: HttpAnswer, said: ErrorBody) -> Failure:
         """What an answer other than 200, which says so in its body, means."""
-        code, text = response.status_code, lenient(response.content)
+        code = response.status_code
+        text = lenient(response.content)
         wait = retry_after(response.headers, text)
         message = f"{url} answers {code}: {self.safe('; '.join(said.words))}"
         spent = spent_quota(text, wait) if code == 429 else None

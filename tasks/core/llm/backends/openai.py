@@ -364,7 +364,8 @@ class OpenAI(Backend):
 
     async def _once(self, wave: _Wave, replica: _Replica, request: Request, heard: int) -> Reply | Failure:
         """One call. No exception leaves it: one of httpx's holds the headers, and so the key."""
-        begun, body = self._clock(), self._form.body(request)
+        begun = self._clock()
+        body = self._form.body(request)
         content = self._form.content(body)
         # The digest, too: samples differ by a seed that a server may not take. After an answer that is no reply the
         # same key would bring it again.

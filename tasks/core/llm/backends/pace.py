@@ -130,7 +130,8 @@ class _Left(NamedTuple):
 
     def seconds_until(self, need: float, clock_s: float) -> float:
         """Seconds until there is as much."""
-        lacking, until_full = need - self.at(clock_s), self.full_s - clock_s
+        lacking = need - self.at(clock_s)
+        until_full = self.full_s - clock_s
         if lacking <= 0:
             return 0.0
         return min(lacking / self.rate, until_full) if self.rate > 0 else until_full
@@ -180,7 +181,8 @@ class Pace:
         if not self._left and self._limits == NO_LIMITS and self._held_until <= self._clock():
             return
         rate = self._counted / self._characters if self._characters else _TOKENS_PER_CHARACTER
-        prompt, longest = round(request.prompt_length * rate), request.sampling.longest
+        prompt = round(request.prompt_length * rate)
+        longest = request.sampling.longest
         usual = min(longest, self._replied / self._replies) if self._replies else longest
         needs = {"requests": 1, "tokens": prompt + usual, "prompt": prompt, "reply": usual}
         while (wait := self._headroom(needs) or await self._minute(prompt + longest)) > 0:
@@ -259,7 +261,9 @@ def allowances(headers: Mapping[str, str]) -> Iterator[tuple[str, Allowance]]:
     lower case."""
     for what, remaining, limit, reset in _NAMES:
         if (left := headers.get(remaining)) is not None:
-            seconds, count, most = _seconds(headers.get(reset, "")), _number(left), _number(headers.get(limit, ""))
+            seconds = _seconds(headers.get(reset, ""))
+            count = _number(left)
+            most = _number(headers.get(limit, ""))
             if seconds is not None and count is not None and count >= 0:  # some say -1 of what they do not know
                 yield what, Allowance(count, most if most and most > 0 else None, seconds)
 

@@ -91,7 +91,9 @@ def line(digest: str, body: JsonObject) -> JsonDict:
 def read_answer(answer: JsonObject, request: Request) -> Reply:
     """The reply in a chat completion."""
     choice = answer["choices"][0]
-    message, reason, usage = choice["message"], choice.get("finish_reason"), mapping(answer.get("usage"))
+    message = choice["message"]
+    reason = choice.get("finish_reason")
+    usage = mapping(answer.get("usage"))
     text = message["content"]
     if isinstance(text, list):  # thinking and text, as parts
         text = "".join(part["text"] for part in text if part["type"] == "text") or None
@@ -118,7 +120,9 @@ def read_answer(answer: JsonObject, request: Request) -> Reply:
 
 def read_result(line: JsonObject) -> tuple[str, JsonObject | Reply]:
     """A line of a batch's output file or of its file of errors."""
-    custom_id, error, response = line["custom_id"], line.get("error"), mapping(line.get("response"))
+    custom_id = line["custom_id"]
+    error = line.get("error")
+    response = mapping(line.get("response"))
     status = response.get("status_code")
     if error:
         code = error.get("code")

@@ -111,7 +111,9 @@ def tables(arms: Mapping[str, ExperimentArm], setting: Orders, plan: BootstrapPl
     agreed: dict[str, dict[str, ArmAgreement]] = {name: {} for name in setting.arms}
     for (name, order), frame in zip(names, frames, strict=True):
         agreed[name][order] = agreement(frame, "target", "raw", arms[order].scale, plan)
-    rows, bars, spreads = list[Cells](), list[Bar](), list[Cells]()
+    rows = list[Cells]()
+    bars = list[Bar]()
+    spreads = list[Cells]()
     for name, orders in agreed.items():
         for order, found in orders.items():
             words = "by id" if order == name else order.removeprefix(f"{name}, ")
@@ -124,7 +126,9 @@ def tables(arms: Mapping[str, ExperimentArm], setting: Orders, plan: BootstrapPl
         for key, title in STATISTICS.items():
             of_orders = [found[key] for found in orders.values()]
             values = pd.Series([estimate.value for estimate in of_orders], dtype=float).dropna()
-            width, sd, se = _known(values.max() - values.min()), _known(values.std(ddof=1)), of_orders[0].se
+            width = _known(values.max() - values.min())
+            sd = _known(values.std(ddof=1))
+            se = of_orders[0].se
             shown = number(width), number(sd), number(se), number(sd / se if sd is not None and se else None, 2)
             spreads.append((name, title, count(len(values)), *shown, *movements))
     yield Table(

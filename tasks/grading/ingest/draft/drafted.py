@@ -138,7 +138,8 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     if roles.title and not has_essays and any(map(is_markup, rows[str(flat.answer)])):
         source["html"] = True
         rows = made()
-    numbered, item = _item_id(flat, rows, known.ids), flat.item or names["question_id"]
+    numbered = _item_id(flat, rows, known.ids)
+    item = flat.item or names["question_id"]
     if numbered is not None:
         item = names["question_id"]
     source |= {"repeats": {}, "labels": {}, "names": {}, "numbered": {} if numbered is None else {item: numbered}}

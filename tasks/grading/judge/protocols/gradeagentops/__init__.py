@@ -102,7 +102,8 @@ class GradeAgentOpsProtocol(JudgingProtocol):
         failed.
         """
         bundle: Bundle = request.data.bundle
-        role, checked = mend.next_role(history, bundle.protocol), history[-1].checked
+        role = mend.next_role(history, bundle.protocol)
+        checked = history[-1].checked
         if role is None:
             return None
         verdict: settlement.Settlement | None = checked.value

@@ -172,7 +172,8 @@ def everything(bundle: Bundle) -> Demand:
 
 def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
     """The claims of an artifact that was asked for these fields. Nothing else in it is looked at."""
-    rubric, notes = numbered(bundle), Counter[str](unknown_field=len(unknown_fields(artifact, bundle)))
+    rubric = numbered(bundle)
+    notes = Counter[str](unknown_field=len(unknown_fields(artifact, bundle)))
     # A point without a usable claim is missing, or has a problem of its own or of all.
     form = _by_number if artifact.get("points") is not None else _by_lists
     points, problems, doubt = form(artifact, rubric.points, notes)
@@ -189,7 +190,8 @@ def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
             rationale = whole_sentences(prose, MAX_PROSE)
         else:
             broken["rationale"] = "missing" if prose is None else "malformed"
-    entries, subscores = artifact.get("subscores"), dict[str, float]()
+    entries = artifact.get("subscores")
+    subscores = dict[str, float]()
     stated = entries if isinstance(entries, dict) else {}
     for trait in demand.traits:
         value, problem = _number(stated.get(trait.id), trait, notes)
