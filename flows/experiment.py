@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -30,6 +29,7 @@ from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, 
 from rubricflow.tasks.core.stats.scores import GIVEN, score_frame, target_scores
 from rubricflow.tasks.core.store.part import as_parquet
 from rubricflow.tasks.core.store.warehouse import EXPERIMENTS, Run, Warehouse, counted
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.predictions import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
@@ -144,7 +144,7 @@ def resized(run: Run, study: Study, scores: pd.DataFrame, size: int) -> pd.DataF
     names = responses["response_id"].filter(pc.and_(calibrates, pc.is_in(responses["response_id"], labelled)))
     if len(names) < size:
         return None
-    ordered = sorted(names.to_pylist(), key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+    ordered = sorted(names.to_pylist(), key=lambda name: digest_bytes(f"{seed}:{name}"))
     chosen = pc.is_in(responses["response_id"], pa.array(ordered[:size], pa.string()))
     splits = pc.if_else(pc.and_(calibrates, pc.invert(chosen)), "train", responses["split"])
     judged = run.ref(Gradings, "judge")

@@ -15,6 +15,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
 from rubricflow.tasks.core.display.page import Drawing, Section
 from rubricflow.tasks.core.display.table import Cell, Cells, Row, Rows, Table, count
+from rubricflow.tasks.core.stats.arrays import defined
 from rubricflow.tasks.core.stats.bootstrap import bootstrap, pair_terms, statistics_of_totals
 from rubricflow.tasks.core.stats.promise import exact_interval, missed_by_constant, promise
 from rubricflow.tasks.core.stats.verdict import Estimate
@@ -150,9 +151,7 @@ def _agreement(rows: pd.DataFrame) -> Estimate:
         return Estimate(None)
     value = statistics_of_totals(pair_terms(human, machine, UNIT).sum(axis=0, keepdims=True))["qwk_continuous"][0]
     found = bootstrap(human, machine, rows["cluster"].to_numpy(str), UNIT, draws=1000)["qwk_continuous"]
-    return Estimate(
-        None if np.isnan(value) else float(value), found.low, found.high, clusters=found.clusters, n=len(rows)
-    )
+    return Estimate(defined(value), found.low, found.high, clusters=found.clusters, n=len(rows))
 
 
 def worth_section(found: Mapping[str, pd.DataFrame], release: Row, minutes: float | None = None) -> Section | None:

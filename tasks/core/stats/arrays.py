@@ -17,6 +17,11 @@ def ratio(top: Floats, bottom: Floats) -> Floats:
         return np.where(bottom > 0, top / bottom, np.nan)
 
 
+def defined(value: float) -> float | None:
+    """A number as tables hold it: None where it is undefined."""
+    return float(value) if np.isfinite(value) else None
+
+
 FLAT = 1e-12
 """Of a second moment: rounding leaves about 1e-14 of it where all scores of a sample are one."""
 

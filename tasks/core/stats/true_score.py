@@ -16,7 +16,7 @@ import numpy.typing as npt
 from numpy.typing import ArrayLike
 
 from rubricflow.tasks.core.stats.agreement import SLACK, Stat, checked_pair, without_variance
-from rubricflow.tasks.core.stats.arrays import FLAT, Bools, Floats, Ints, about_mean, checked_ratings, ratio
+from rubricflow.tasks.core.stats.arrays import FLAT, Bools, Floats, Ints, about_mean, checked_ratings, defined, ratio
 from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
 
 # n rows; c ratings of a row, h their mean, m the machine score; within: squared deviations from h; doubled letters are
@@ -66,7 +66,7 @@ def true_score(ratings: ArrayLike, machine: ArrayLike) -> TrueScore:
     statistics = _of_totals(terms.sum(axis=0)[None])
     values: dict[str, Any] = {}
     for name, sample in statistics.items():
-        values[name] = None if np.isnan(sample[0]) else float(sample[0])
+        values[name] = defined(sample[0])
     n = int(rated.sum())
     prmse = values["prmse"]
     r = values["r_true"]

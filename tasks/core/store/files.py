@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rubricflow.tasks.core.contracts.errors import InputError, StoreError, UserError
+from rubricflow.tasks.core.text.digest import text_digest
 
 Content = bytes | memoryview
 SEAL = "seal"
@@ -114,7 +115,7 @@ def file_name(name: str) -> str:
 
 def digest_of(value: Any) -> str:
     """SHA-256 of a JSON value, keys sorted."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return text_digest(json.dumps(value, sort_keys=True, ensure_ascii=False))
 
 
 def file_digest(path: Path) -> str:

@@ -53,6 +53,11 @@ def number_of(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def whole(number: float) -> float:
+    """A number as people write it: 1 for 1.0."""
+    return int(number) if number.is_integer() else number
+
+
 def decimal_of(text: str) -> float | None:
     """`number_of` a text whose decimal sign may be a comma; None for `1,000`, which may be one or a thousand."""
     bare = text.strip()

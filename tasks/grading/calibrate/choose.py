@@ -17,7 +17,7 @@ from scipy.special import expit
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.settings.study import Calibration as Plan
 from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
-from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.core.stats.arrays import Floats, Ints, defined
 from rubricflow.tasks.core.stats.bootstrap import cluster_sums, pair_terms, statistics_of_totals
 from rubricflow.tasks.grading.calibrate.alignment import Refusal
 from rubricflow.tasks.grading.calibrate.methods import STANDARD, CrossFitted, cross_fit, folds, towards_raw
@@ -207,8 +207,8 @@ def _try(
         note=f"{NAMES[plan.choose_by]} is undefined" if np.isnan(worth[0]) else None,
         tried=tried,
         worth=worth,
-        qwk=_defined(qwk[0]),
-        qwk_within=None if within is None else _defined(within[0]),
+        qwk=defined(qwk[0]),
+        qwk_within=None if within is None else defined(within[0]),
         rmse=float(rmse[0]),
         sd_ratio=float(tried.aligned.std()) / spread if spread > 0 else None,
         distinct=len(np.unique(level / labels.top)),
@@ -250,10 +250,6 @@ def _jackknifed(terms: Floats, labels: LabelledRows) -> Floats:
     sums = cluster_sums(terms, labels.cluster)
     total = sums.sum(axis=0, keepdims=True)
     return np.vstack([total, total - sums])
-
-
-def _defined(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def _standard_error(jackknifed: Floats) -> float | None:

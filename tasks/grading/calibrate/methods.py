@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.grading.calibrate.alignment import (
     DIGITS,
     Aligned,
@@ -130,7 +130,7 @@ def folds(cluster: npt.NDArray[np.str_]) -> Ints:
     """
     names, index, sizes = np.unique(cluster, return_inverse=True, return_counts=True)
     fold_count = min(5 if len(cluster) < FEW else 10, len(names))
-    hashed = [hashlib.sha256(name.encode()).digest() for name in names.tolist()]
+    hashed = [digest_bytes(name) for name in names.tolist()]
     filled = [0] * fold_count
     fold_of = np.empty(len(names), dtype=np.int64)
     for code in sorted(range(len(names)), key=lambda code: (-sizes[code], hashed[code])):

@@ -6,7 +6,6 @@ may teach a mapping, but does not stand for the responses that were not chosen.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -30,6 +29,7 @@ from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.promise import PromiseNeeds, labels_for_promise, labels_for_width
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.grading.calibrate.alignment import DIGITS
 from rubricflow.tasks.grading.calibrate.features import features
 from rubricflow.tasks.grading.calibrate.release import ALL
@@ -299,5 +299,5 @@ def proposals(
 def by_chance(response_ids: Sequence[str], seed: int) -> Ints:
     """An order of responses by chance that is always the same, by the SHA-256 of seed and id, and goes its own way
     apart from that of the split."""
-    number = [hashlib.sha256(f"next:{seed}:{name}".encode()).digest() for name in response_ids]
+    number = [digest_bytes(f"next:{seed}:{name}") for name in response_ids]
     return np.array(sorted(range(len(number)), key=number.__getitem__), dtype=np.int64)

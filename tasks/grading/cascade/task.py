@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +32,7 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import GIVEN, target_scores
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run, pairs
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.grading.cascade.scopes import (
     ALL,
     ScopeLimits,
@@ -239,7 +239,7 @@ def rater_of(run: Run, plan: Judge, steps: Sequence[StepTables]) -> dict[str, st
         for step in steps
         for row in next(run.batches(step.gradings[0], ["rater_kind"], 1)).to_pylist()
     }
-    digest = hashlib.sha256("\n".join([str(len(plan.steps)), *raters]).encode()).hexdigest()[:12]
+    digest = text_digest("\n".join([str(len(plan.steps)), *raters]))[:12]
     return {"rater_id": f"cascade-{digest}", "rater_kind": "simulated" if "simulated" in kinds else "cascade"}
 
 

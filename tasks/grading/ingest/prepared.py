@@ -3,7 +3,6 @@ the chunk with columns that map. First those that people scored, then those with
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter, defaultdict
@@ -14,6 +13,7 @@ import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.store.cells import as_number, need, quoted, texts, with_columns
+from rubricflow.tasks.core.text.digest import text_digest
 
 _PARAGRAPH_MARK = re.compile(r"(?:(?<!\s)\s++)?\^\s?[pP]\s*")  # blanks are tried once, not from each
 _TITLES = re.compile(r"\A(?:\s*(?:rubric range|scoring rubric)\s*:[^\n]*(?:\n|\Z))+", re.IGNORECASE)
@@ -82,7 +82,7 @@ def asap_sas(file: str, frame: pd.DataFrame) -> pd.DataFrame:
 
 def dress(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     """DREsS: a prompt gets an id of its text; the score is the sum of the three traits, empty where one is."""
-    ids = ["P" + _digest(str(prompt), 8) for prompt in frame["prompt"]]
+    ids = ["P" + text_digest(str(prompt))[:8] for prompt in frame["prompt"]]
     return frame.assign(prompt_id=ids, sum=_sum(frame, ("content", "organization", "language")))
 
 
@@ -115,7 +115,7 @@ def mocha(file: str, frame: pd.DataFrame) -> pd.DataFrame:
             candidates = {ending: record[f"candidate{ending}"] for ending in endings}
             if not candidates or not all(isinstance(text, str) for text in (*asked.values(), *candidates.values())):
                 raise InputError("lacks one of its texts", file=file, field=f"{dataset}.{name}")
-            item = f"{dataset}:{_digest(chr(0).join((dataset, *asked.values())), 12)}"
+            item = f"{dataset}:{text_digest(chr(0).join((dataset, *asked.values())))[:12]}"
             source = (record.get("metadata") or {}).get("source")
             for ending, candidate in candidates.items():
                 row: dict[str, Any] = {"response_id": f"{dataset}:{name}{ending and f':{ending}'}", "item_id": item}
@@ -164,7 +164,7 @@ def sas_bench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
         points = [part.strip() for part in _POINT_END.split(reference or "") if any(map(str.isalnum, part))]
         columns["id"].append(name and f"{subject}:{name}")
         identity = "\0".join(map(str, (question, reference, analysis, top)))
-        columns["item"].append(f"{subject}:{_digest(identity, 12)}")
+        columns["item"].append(f"{subject}:{text_digest(identity)[:12]}")
         columns["points"].append(points)
         columns["weights"].append([top / len(points)] * len(points) if points else [])
         columns["answer"].append(_answer(steps, file, row))
@@ -217,7 +217,7 @@ def webnlg(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     traits."""
     meanings = [str(meaning) for meaning in frame["mr"]]
     triples = [meaning.replace("<br>", "\n") for meaning in meanings]
-    ids = ["T" + _digest(meaning, 8) for meaning in meanings]
+    ids = ["T" + text_digest(meaning)[:8] for meaning in meanings]
     return frame.assign(triples=triples, triples_id=ids, sum=_sum(frame, ("semantics", "grammar", "fluency")))
 
 
@@ -229,10 +229,6 @@ def _sum(frame: pd.DataFrame, traits: tuple[str, ...]) -> pd.Series:
 
 def _pairs(frame: pd.DataFrame, first: str, second: str) -> list[str]:
     return [f"{one}:{other}" for one, other in zip(frame[first], frame[second], strict=True)]
-
-
-def _digest(text: str, digits: int) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
 
 
 POINTS = 100.0
@@ -273,7 +269,7 @@ def _healthbench_ids(criteria: Iterable[tuple[Any, ...]]) -> list[str]:
     counts: Counter[tuple[str, ...]] = Counter()
     ids = []
     for points, text, *owner in criteria:
-        name = "C" + hashlib.sha256(f"{points:g} {text}".encode()).hexdigest()[:8]
+        name = "C" + text_digest(f"{points:g} {text}")[:8]
         counts[name, *owner] += 1
         ids.append(name if counts[name, *owner] == 1 else f"{name}.{counts[name, *owner]}")
     return ids

@@ -7,7 +7,6 @@ machine, in any order of the rows.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, is_of
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
 from rubricflow.tasks.core.store.cells import likely_id, quoted
 from rubricflow.tasks.core.store.source import Faults
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.grading.ingest.canonical import (
     Record,
     Scores,
@@ -128,7 +128,7 @@ def survey(
         surveyed.items = {key: row for key, row in surveyed.items.items() if key in of_item}
         surveyed.kept = bytearray(len(surveyed.kept))
         for ids in of_item.values():
-            drawn = sorted(ids, key=lambda name: hashlib.sha256(name.encode()).digest())
+            drawn = sorted(ids, key=digest_bytes)
             for response_id in drawn[:limit]:
                 surveyed.kept[surveyed.places[response_id]] = True
     return surveyed
@@ -344,7 +344,7 @@ def split(
         return [side or ("crossed" if has else "test") for side, has in zip(sides, labelled, strict=True)]
 
     def in_order(names: Mapping[str, int]) -> list[str]:
-        return sorted(names, key=lambda name: hashlib.sha256(f"{plan.seed}:{name}".encode()).digest())
+        return sorted(names, key=lambda name: digest_bytes(f"{plan.seed}:{name}"))
 
     drawn = {}
     if plan.shares:

@@ -6,7 +6,6 @@ other. Its call belongs to the answer shown first, and its part names the others
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, Compare
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.stats.preferences import strengths, win_shares
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.rows import Case, Grading
 from rubricflow.tasks.grading.judge.score import Scored, onto
@@ -93,7 +93,7 @@ def groups_of(ids: Sequence[str], plan: Compare, sample: int) -> list[tuple[str,
 
 def _drawn(ids: Sequence[str], seed: str) -> list[str]:
     """In an order that the seed draws, whatever order they came in."""
-    return sorted(ids, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode("utf-8", "surrogatepass")).digest())
+    return sorted(ids, key=lambda name: digest_bytes(f"{seed}:{name}"))
 
 
 def _sorted(one: str, other: str) -> tuple[str, str]:

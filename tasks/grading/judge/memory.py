@@ -28,6 +28,7 @@ from typing import NamedTuple
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.protocols import ConsistencyMemory, RubricMemory
 from rubricflow.tasks.core.llm.request import Request, cached_by_identity
+from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.protocol import Outcome, Shown, spare_characters
@@ -170,7 +171,7 @@ def show(memory: Memory, bundle: Bundle) -> Shown:
             said = f"{number}. final score {exemplar.final:g}; {subscores}; points covered: {covered}"
             lines.append(f"{said}; answer: {prompt.quoted(exemplar.excerpt)}")
         text = "\n".join(lines)
-        texts.append(prompt.fill("exemplars", {"exemplars": text, "nonce": prompt.nonce(text)}).rstrip("\n"))
+        texts.append(prompt.fill("exemplars", {"exemplars": text, "nonce": nonce(text)}).rstrip("\n"))
     sources = [f"card:{criterion.id}" for criterion in memory.cards]
     sources += [f"exemplar:{exemplar.response_id}" for exemplar in memory.exemplars]
     return Shown("\n".join(texts), tuple(sources))

@@ -15,6 +15,7 @@ from rubricflow.tasks.core.contracts.bundle import Protocol
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.extract import Found, Serves, find
 from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.schema import repeats_example
 
@@ -110,7 +111,7 @@ def task(role: Role, mends: Sequence[str], violations: Sequence[str], previous: 
     failures = [f"- {_in_words(violation)}" for violation in violations]
     is_contradicted = bool(violations) and all(v.startswith("contradicted") for v in violations)
     values = {
-        "nonce": prompt.nonce(shown),
+        "nonce": nonce(shown),
         "previous": "\n".join(marked) or "| (nothing)",
         "failed": "\n".join(failures),
         "demand": _DEMAND["contradicted" if is_contradicted else role].format(mends=", ".join(mends)),

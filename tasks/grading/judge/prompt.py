@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -16,6 +15,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, 
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.tables.data import TURN_KINDS
 from rubricflow.tasks.core.llm.request import cached_by_identity
+from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.core.text.traces import headings, of_trace
 from rubricflow.tasks.core.text.units import Unit
@@ -165,11 +165,6 @@ def components(texts: Mapping[str, str | None], template: str = "components") ->
 def quoted(text: str) -> str:
     """A student's text on one line, as a JSON string: no line break in it, and no quotation mark that could end it."""
     return json.dumps(" ".join(text.split()), ensure_ascii=False)
-
-
-def nonce(text: str) -> str:
-    """The code of a fence around a text, made of the text: 16 hex digits."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def range_of(scale: Scale) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import Counter, defaultdict
@@ -29,6 +28,7 @@ from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, resca
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.grading.judge import embedded
 from rubricflow.tasks.grading.judge.comparing import TIE
 from rubricflow.tasks.grading.judge.mend import verdict_in
@@ -116,7 +116,7 @@ def _foreign(foreign: Foreign, base: Path, seed: int) -> ForeignReplay:
                 repeated[row["response_id"], seed + number] = row["reply"]
             seeds[row["response_id"]] += 1
         content += json.dumps(list(repeated.items()))
-    model = f"foreign:{Path(foreign.file).stem}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    model = f"foreign:{Path(foreign.file).stem}-{text_digest(content)[:12]}"
 
     def read(text: str, request: Request) -> str | None:
         """The contract's JSON; None where no score, or no verdict on a pair, can be read."""

@@ -26,6 +26,7 @@ from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.grading.judge import prompt, support
 from rubricflow.tasks.grading.judge.rows import Called, Rater, attempts
 from rubricflow.tasks.grading.judge.stored_cases import Sheet, case_of
@@ -157,7 +158,7 @@ def requests(asked: Sequence[support.SupportCase], sampling: Sampling, structure
             cases.append(compact(case))
         lines = "\n".join(cases)
         about = {"role": "support", "subject": some[0].response_id, "data": some}
-        content = prompt.fill("support", {"cases": lines, "nonce": prompt.nonce(lines), "form": form(shape)})
+        content = prompt.fill("support", {"cases": lines, "nonce": nonce(lines), "form": form(shape)})
         made.append(contract_request(content, shape, sampling, 128 + _TOKENS * len(some), structured, **about))
     return made
 

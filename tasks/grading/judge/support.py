@@ -10,7 +10,6 @@ labels nor a further judge speak, there is only a rank by similarity, and no pro
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,8 @@ from sklearn.linear_model import LogisticRegression
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.protocols import SupportRule
-from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.stats.arrays import Floats, defined
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.languages import is_negated
 from rubricflow.tasks.core.text.tokens import counts, tokens
@@ -180,7 +180,7 @@ def chances(features: Floats, names: Sequence[str], supported: Floats, cluster: 
     places = (np.arange(len(names)), [criteria[name] for name in names])
     own = sparse.csr_array((np.full(len(names), _OF_CRITERION), places), shape=(len(names), len(criteria)))
     known = sparse.csr_array(sparse.hstack([sparse.csr_array(scaled), own]))
-    fold = np.array([int(hashlib.sha256(name.encode()).hexdigest(), 16) % _FOLDS for name in cluster])
+    fold = np.array([int(text_digest(name), 16) % _FOLDS for name in cluster])
     found = np.full(len(names), np.nan)
     for number in range(_FOLDS + 1):  # the last one has seen all labels
         learnt = labelled & (fold != number)
@@ -285,7 +285,7 @@ def second_look(
         likely = rank if np.isnan(chance).all() else chance
         doubted = chance < limit if is_credit else likely >= np.quantile(likely, 1 - SHOWN)
         for place, look in enumerate(some):
-            probability = None if np.isnan(chance[place]) else float(chance[place])
+            probability = defined(chance[place])
             rows.append(
                 {
                     **{name: getattr(look, name) for name in _OF_LOOK},

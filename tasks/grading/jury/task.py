@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping
@@ -20,10 +19,11 @@ from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, Jurors, JuryRules
 from rubricflow.tasks.core.display.worth import jury_sentences
 from rubricflow.tasks.core.monitor.runs import log, task
-from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.stats.arrays import Floats, defined
 from rubricflow.tasks.core.stats.scores import GIVEN, MEAN, target_scores
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run, pairs
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.grading.jury.choose import (
     FEWEST,
     LabelledShares,
@@ -135,7 +135,7 @@ def rater_of(plan: Judge, names: Mapping[str, tuple[str, str]]) -> dict[str, str
     """Id and kind of the jury: the jurors by name, and a digest of who they are and how they are combined. A jury with
     a simulated juror is simulated."""
     content = "\n".join([plan.combine, *(rater_id for rater_id, _ in names.values())])
-    digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+    digest = text_digest(content)[:12]
     kind = "simulated" if any(kind == "simulated" for _, kind in names.values()) else "jury"
     return {"rater_id": f"jury:{'+'.join(names)}-{digest}", "rater_kind": kind}
 
@@ -201,8 +201,8 @@ def _chosen_rule(
         if tried:
             gap = gap - tried["best"].worth
         row: dict[str, Any] = {"scope": "pooled", "rule": name, "n": len(labels.human), "chosen": name == rule.name}
-        row |= {"agreement": _defined(trial.worth[0]), "ahead": _defined(gap[0])}
-        row |= {"ahead_se": _defined(standard_error(gap)), "reason": reason if row["chosen"] else ""}
+        row |= {"agreement": defined(trial.worth[0]), "ahead": defined(gap[0])}
+        row |= {"ahead_se": defined(standard_error(gap)), "reason": reason if row["chosen"] else ""}
         for part in _PARTS:
             row[part] = dict(zip(jurors, getattr(own, part).tolist(), strict=True))
         rows.append(row)
@@ -234,11 +234,11 @@ def _told(
                 "unscored": verdict.unscored[place],
                 "weight": None if rule.name in ("median", "majority") else float(rule.weights[place]),
                 "n": len(labels.human),
-                "agreement": _defined(agreement(labels.shares[:, place], labels)[0]) if known else None,
-                "without": _defined(change[0]),
-                "without_se": _defined(standard_error(change)),
+                "agreement": defined(agreement(labels.shares[:, place], labels)[0]) if known else None,
+                "without": defined(change[0]),
+                "without_se": defined(standard_error(change)),
                 "alike": None if nearest is None else list(jurors)[nearest],
-                "alike_errors": None if nearest is None else _defined(others[nearest]),
+                "alike_errors": None if nearest is None else defined(others[nearest]),
                 "tokens": count,
                 "share_of_tokens": count / total if count is not None and total and None not in tokens else None,
             }
@@ -255,10 +255,6 @@ def _tokens(run: Run, attempts: TableRef) -> int | None:
                 return None
             total += pc.sum(column).as_py() or 0
     return total
-
-
-def _defined(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 # The shards.

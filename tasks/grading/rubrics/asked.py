@@ -23,7 +23,7 @@ from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
 from rubricflow.tasks.core.text.quotes import find
 from rubricflow.tasks.core.text.templates import Templates
-from rubricflow.tasks.core.text.tokens import tokens
+from rubricflow.tasks.core.text.tokens import tokens, whole
 from rubricflow.tasks.grading.rubrics.findings import RULES, RubricFinding, Severity, decided
 from rubricflow.tasks.grading.rubrics.item_analysis import MarkedAnswer, MarksOfRubric
 from rubricflow.tasks.grading.rubrics.revision import Problem, Reasons
@@ -132,17 +132,12 @@ def checklist(rubric: Rubric) -> dict[str, Any]:
         place: dict[str, Any] = {"id": one.id, "trait": one.trait, "group": one.parent or ""}
         if one.id not in decides:
             count = one.count
-            points = list(map(_plain, count.points if count else (0.0, one.weight)))
+            points = list(map(whole, count.points if count else (0.0, one.weight)))
             groups.append(place | {"text": one.text, "points": points, "needs": list(count.needs) if count else []})
         else:
-            own = {} if one.parent else {"points": _plain(one.weight)}
+            own = {} if one.parent else {"points": whole(one.weight)}
             criteria.append(place | {"text": one.text, "levels": list(one.levels), "evidence": one.evidence} | own)
     return {"groups": groups, "criteria": criteria}
-
-
-def _plain(number: float) -> float:
-    """The number as people write it: 1 and not 1.0."""
-    return int(number) if number.is_integer() else number
 
 
 # The critique.
@@ -226,7 +221,7 @@ def _shown(subject: ReviewedRubric) -> dict[str, str]:
     for group in subject.marks.unnamed[:_SHOWN] if subject.marks else ():
         answers.append({"sentence": group.representative[:_LONGEST], "answers": len(group.answers)})
     traits = ", ".join(f"{trait.id} ({trait.name}, {trait.min:g} to {trait.max:g})" for trait in subject.rubric.traits)
-    marked = [compact({"score": _plain(one.score), "answer": one.text}) for one in subject.marked]
+    marked = [compact({"score": whole(one.score), "answer": one.text}) for one in subject.marked]
     return {
         "traits": f"Traits: {traits}.",
         "checklist": compact(checklist(subject.base)),

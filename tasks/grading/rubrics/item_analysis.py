@@ -8,7 +8,6 @@ people pay for and no criterion names.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -31,6 +30,7 @@ from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import Difference, Interval, bootstrap, paired_bootstrap
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.rubrics.findings import RubricFinding
@@ -376,7 +376,7 @@ def marked_answers(run: Run, target: str) -> dict[str, tuple[MarkedAnswer, ...]]
     """Rubric → answers that a reviser may see, of every score that people gave as far as their length allows: from the
     half of the calibration split that is not held back. The run need only have been ingested."""
     scored, chosen = _scored(run, target), {}
-    scored["order"] = [hashlib.sha256(name.encode()).digest() for name in scored["response_id"]]
+    scored["order"] = [digest_bytes(name) for name in scored["response_id"]]
     for name, rows in scored[~scored["cluster"].map(held_back).astype(bool)].groupby("rubric_id", sort=False):
         drawn = rows.sort_values("order")
         turn = drawn.groupby("score").cumcount()
@@ -406,4 +406,4 @@ def _scored(run: Run, target: str) -> pd.DataFrame:
 def held_back(cluster: str) -> bool:
     """Whether an author's answers are of the half of the calibration split that no reviser of a rubric is shown, and on
     which a revised rubric is compared: by a digest, so that it is the same half in every run."""
-    return hashlib.sha256(f"held back {cluster}".encode()).digest()[0] % 2 == 0
+    return digest_bytes(f"held back {cluster}")[0] % 2 == 0

@@ -19,6 +19,7 @@ import yaml
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric
 from rubricflow.tasks.core.contracts.settings.written import read_yaml
+from rubricflow.tasks.core.text.tokens import whole
 from rubricflow.tasks.grading.rubrics.findings import decided, findings, missing_catch_alls, undefined_middle
 from rubricflow.tasks.grading.rubrics.wording import grams, joins_two, likeness
 
@@ -211,8 +212,8 @@ def as_yaml(rubrics: Sequence[Rubric], made: Sequence[RubricChange]) -> str:
         of_rubric = [change for change in made if change.rubric_id == rubric.rubric_id and change.what != "kept"]
         lines += [f"# {rubric.rubric_id}: {in_words(change)}" for change in of_rubric]
     content = json.dumps({"rubrics": [rubric.model_dump(mode="json", exclude_defaults=True) for rubric in rubrics]})
-    whole = json.loads(content, parse_float=lambda text: int(float(text)) if float(text).is_integer() else float(text))
-    written = yaml.dump(whole, None, _Lines, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+    plain = json.loads(content, parse_float=lambda text: whole(float(text)))
+    written = yaml.dump(plain, None, _Lines, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
     return "\n".join([*lines, written])
 
 

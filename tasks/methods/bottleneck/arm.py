@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,8 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.settings.methods import ABLATIONS, Bottleneck, Method, Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import ORDERS, ConceptLinks, Interventions, Models, Trials
-from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.core.stats.arrays import Floats, Ints, defined
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.methods.bottleneck.baselines import c3m, plm, vanilla_cbm
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Estimates, LabelledData
 from rubricflow.tasks.methods.bottleneck.fit import Trained, rec_cbm
@@ -49,7 +49,7 @@ class Arm:
     @property
     def name(self) -> str:
         """Of its shard."""
-        suffix = hashlib.sha256(self.setting.encode()).hexdigest()[:8] if self.setting else "as-set"
+        suffix = text_digest(self.setting)[:8] if self.setting else "as-set"
         return f"{self.method}-{self.seed}-{suffix}"
 
 
@@ -228,8 +228,7 @@ def link_rows(data: LabelledData, head: Head) -> list[dict[str, Any]]:
     rows = []
     for a, b in combinations(range(len(partial)), 2):
         pair = {"a": data.concepts.ids[a], "b": data.concepts.ids[b]}
-        label_correlation = None if np.isnan(labels[a, b]) else float(labels[a, b])
-        correlations = {"label_correlation": label_correlation, "partial_correlation": float(partial[a, b])}
+        correlations = {"label_correlation": defined(labels[a, b]), "partial_correlation": float(partial[a, b])}
         rows.append({**pair, **correlations, "n": int(n[a, b])})
     return rows
 

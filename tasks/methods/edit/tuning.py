@@ -7,7 +7,6 @@ done.json. A folder with done.json is read; without it the training goes on from
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
@@ -25,6 +24,7 @@ from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
 from rubricflow.tasks.core.contracts.settings.methods import FineTuning
 from rubricflow.tasks.core.store.files import write_atomically
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.methods.edit.policy import Policy
 
 Metrics = Mapping[str, str]
@@ -113,7 +113,7 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> Tuned | None:
     identity: whatever the result depends on. A new folder is made and marked with it.
     """
     mark = folder / "plan.json"
-    digest = hashlib.sha256(repr(sorted(identity.items())).encode("utf-8")).hexdigest()
+    digest = text_digest(repr(sorted(identity.items())))
     if not mark.exists():
         write_atomically(mark, json.dumps({"sha256": digest}).encode())
     elif json.loads(mark.read_bytes()).get("sha256") != digest:

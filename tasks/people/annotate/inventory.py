@@ -37,7 +37,7 @@ from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
 from rubricflow.tasks.core.stats.agreement import spearman
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
-from rubricflow.tasks.core.text.digest import text_digest
+from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.core.text.tokens import tokens
@@ -251,7 +251,7 @@ def request(brief: Brief, sampling: Sampling, structured: bool) -> Request:
         "title": brief.title or brief.rubric_id,
         "scale": f"{low:g} to {high:g} in steps of {step:g}",
         "rubric": rubric,
-        "nonce": text_digest(shown)[:16],
+        "nonce": nonce(shown),
         "questions": shown,
         "count": str(brief.concepts),
         "levels": str(brief.levels),

@@ -11,7 +11,6 @@ leaves the relations' factors as they are, is among those tried.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts
 
 STRENGTHS = (math.inf, 1.0, 0.1, 0.01, 0.001, 0.0001, 0.00001)
@@ -113,7 +113,7 @@ def folds_of(clusters: NDArray[Any], folds: int, seed: int) -> Shorts:
     """The fold of each response, (n,): whole clusters dealt in the order of their seeded hash, whatever order the
     responses are in."""
     names, index = np.unique(clusters.astype(str), return_inverse=True)
-    hashed = [hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in names.tolist()]
+    hashed = [digest_bytes(f"{seed}:{name}") for name in names.tolist()]
     fold = np.empty(len(names), dtype=np.int32)
     fold[sorted(range(len(names)), key=hashed.__getitem__)] = np.arange(len(names)) % folds
     return fold[index]

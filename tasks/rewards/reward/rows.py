@@ -4,7 +4,6 @@ appendix H), and who else scored."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from rubricflow.tasks.core.contracts.tables.reward import Aggregation, EdgeCases
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.warehouse import Rows, Run, give_back
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, shared_factor, topological, untyped
 from rubricflow.tasks.rewards.reward.exact import reward_variances
@@ -342,7 +342,7 @@ def random_graph(compiled: CompiledGraph, seed: int) -> CompiledGraph:
     random order and pairs drawn without replacement that go forward in it. Roles are not respected: dependencies become
     arbitrary. The draw depends on the seed and the rubric_id alone.
     """
-    rng = np.random.default_rng([seed, *hashlib.sha256(compiled.rubric_id.encode()).digest()])
+    rng = np.random.default_rng([seed, *digest_bytes(compiled.rubric_id)])
     k = len(compiled.criteria)
     e = len(compiled.parent)
     shuffled = rng.permutation(k)

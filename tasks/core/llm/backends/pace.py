@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rubricflow.tasks.core.llm.ledger import MINUTE_S, NO_LIMITS, MinuteLimits, seconds_until_room
 from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.text.digest import digest_bytes
 
 if TYPE_CHECKING:
     from rubricflow.tasks.core.llm.ledger import CallLedger
@@ -48,7 +49,7 @@ class Prefixes:
         """
         if len(self._replicas) == 1:
             return 0
-        key = hashlib.sha256(request.messages[0].content.encode("utf-8", "surrogatepass")).digest()
+        key = digest_bytes(request.messages[0].content)
         numbers = [number for number in self._replicas if able[number]]
         ranked = sorted(numbers, key=lambda number: hashlib.sha256(key + number.to_bytes(4)).digest())
         return ranked[0] if in_flight[ranked[0]] < self._slots else min(ranked, key=in_flight.__getitem__)
