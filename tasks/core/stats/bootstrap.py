@@ -7,6 +7,7 @@ totals. Spearman's correlation is left out: ranks belong to the whole sample and
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
@@ -122,6 +123,16 @@ def cluster_sums(terms: Floats, clusters: ArrayLike) -> Floats:
     terms: (n, columns); clusters: (n,) ids. ValueError on another length or on None or NaN among the ids.
     """
     return sums_by_code(terms, *cluster_codes(clusters, most=None))
+
+
+def folds_of(clusters: ArrayLike, folds: int, seed: int) -> Ints:
+    """(n,) The fold of each row: whole clusters, as even as can be, dealt in the order of the seeded digests of their
+    ids, whatever order the rows are in."""
+    names, index = np.unique(np.asarray(clusters, str), return_inverse=True)
+    hashed = [hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in names.tolist()]
+    fold = np.empty(len(names), dtype=np.int64)
+    fold[sorted(range(len(names)), key=hashed.__getitem__)] = np.arange(len(names)) % folds
+    return fold[index]
 
 
 def cluster_codes(clusters: ArrayLike, most: int | None = MOST_CLUSTERS) -> tuple[Ints, int]:

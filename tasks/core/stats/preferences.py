@@ -12,7 +12,6 @@ item."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.core.stats.bootstrap import folds_of
 
 PRIOR_SD = 2.0
 """Of the strengths, in log odds: two answers that differ by it are told apart 88 times in 100."""
@@ -116,13 +116,6 @@ def right(margin: Floats, preferred: Floats) -> Floats:
     """(n,) 1 where a margin has the sign of the preference (1 for a, -1 for b), 0 where it has the other, and a half
     where it has none: who must say something then tosses a coin."""
     return np.where(margin == 0, 0.5, (np.sign(margin) == preferred).astype(float))
-
-
-def folds_of(items: Sequence[str], folds: int, seed: int) -> Ints:
-    """(n,) The fold of each row: whole items, as even as can be, by a digest of their ids."""
-    names = sorted(set(items), key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
-    place = {name: number % folds for number, name in enumerate(names)}
-    return np.array([place[name] for name in items], int)
 
 
 def cross_fitted(margins: Floats, preferred: Floats, items: Sequence[str], seed: int = 0) -> tuple[Floats, list[str]]:

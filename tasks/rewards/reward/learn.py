@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
-from rubricflow.tasks.core.text.digest import digest_bytes
+from rubricflow.tasks.core.stats.bootstrap import folds_of
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts
 
 STRENGTHS = (math.inf, 1.0, 0.1, 0.01, 0.001, 0.0001, 0.00001)
@@ -109,16 +109,6 @@ def complete(batch: Batch, rubric: int) -> tuple[Shorts, Floats]:
     return rows[is_complete].astype(np.int32), batch.local[cells[:, is_complete]]
 
 
-def folds_of(clusters: NDArray[Any], folds: int, seed: int) -> Shorts:
-    """The fold of each response, (n,): whole clusters dealt in the order of their seeded hash, whatever order the
-    responses are in."""
-    names, index = np.unique(clusters.astype(str), return_inverse=True)
-    hashed = [digest_bytes(f"{seed}:{name}") for name in names.tolist()]
-    fold = np.empty(len(names), dtype=np.int32)
-    fold[sorted(range(len(names)), key=hashed.__getitem__)] = np.arange(len(names)) % folds
-    return fold[index]
-
-
 def line(reward: Floats, scores: Floats) -> tuple[float, float]:
     """(a, b) of the least-squares line from rewards to scores, both (n,), among those with b ≥ 0."""
     spread = float(reward.var())
@@ -153,7 +143,7 @@ def rewards_and_slopes(compiled: CompiledGraph, local: Floats, factors: Floats) 
     return compiled.weights @ share / compiled.mass, slopes
 
 
-def _learn_rubric(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Shorts, folds: int) -> Learned:
+def _learn_rubric(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Ints, folds: int) -> Learned:
     """One rubric's factors; local (k, n), scores and fold (n,)."""
     n = len(scores)
     edges = len(compiled.retention)
@@ -180,7 +170,7 @@ def _silent(compiled: CompiledGraph, local: Floats) -> Bools:
     return np.asarray(np.ptp(slopes, axis=1) < SAME)
 
 
-def error_left_out(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Shorts, strength: float) -> float:
+def error_left_out(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Ints, strength: float) -> float:
     """Mean squared error of every fold by a fit to the others with a pull; local (k, n), scores and fold (n,)."""
     error = 0.0
     for out in (fold == number for number in np.unique(fold)):

@@ -13,12 +13,12 @@ from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from rubricflow.tasks.core.stats.bootstrap import folds_of
 from rubricflow.tasks.core.stats.preferences import (
     PRIOR_SD,
     _fitted,
     chosen,
     cross_fitted,
-    folds_of,
     right,
     strengths,
     win_shares,
