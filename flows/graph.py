@@ -41,7 +41,7 @@ def graph(
     """
     check_extras("graph", study, engine)
     job = with_placement(plan(study, warehouse, limit), engine, address)
-    check_places(job)
+    check_places(job, [job.study.graph])
     introduce(job.study.name, flow="graph", backend=job.study.graph.backend)
     with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         data, locked = read_and_lock(job)

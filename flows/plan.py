@@ -4,7 +4,8 @@ it, where it is worked, and its manifest at the end."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -23,14 +24,16 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.contracts.tables.calibration import CALIBRATION_FORMAT
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Prices
+from rubricflow.tasks.core.llm.backends.openai import unreachable
 from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.llm.backends.vllm import weights
-from rubricflow.tasks.core.llm.calls import serve_meters
+from rubricflow.tasks.core.llm.calls import in_words, serve_meters
 from rubricflow.tasks.core.llm.mailbox import open_outbox
 from rubricflow.tasks.core.llm.opening import model_of
 from rubricflow.tasks.core.llm.prices import Price, price_of, price_rows, table_in_words
-from rubricflow.tasks.core.llm.reply_store import is_database, open_replies
+from rubricflow.tasks.core.llm.reply_store import are_there, is_database, open_replies
 from rubricflow.tasks.core.monitor.engines import require_cluster
+from rubricflow.tasks.core.monitor.runs import log
 from rubricflow.tasks.core.store.catalogue import MANIFEST, write_database
 from rubricflow.tasks.core.store.essays import essay_files
 from rubricflow.tasks.core.store.files import digest_of, file_digest
@@ -206,15 +209,32 @@ def with_placement(job: Plan, engine: str | None, address: str | None) -> Plan:
     return replace(job, study=job.study.model_copy(update={"run": run}), beside=others)
 
 
-def check_places(job: Plan) -> None:
-    """Opens what `RUBRICFLOW_METERS` names; and where the run is not finished, BackendError or StoreError for a cluster
-    or a database that is not there, before anything is read."""
+def check_places(job: Plan, asked: Sequence[Choice] | None = None) -> None:
+    """Opens what `RUBRICFLOW_METERS` names; and where the run is not finished, BackendError or StoreError for a
+    cluster, a database or a model's server that is not there, before anything is read.
+
+    asked: who is, judges by default. A server that may only be starting, or whose replies are stored, is no error.
+    """
     serve_meters()
-    if not job.run.fetched(MANIFEST).is_file():
-        if not job.study.run.is_local:
-            require_cluster(job.study.run)
-        if is_database(job.run.warehouse.replies_named):
-            open_replies(job.run.warehouse.replies).close()
+    if job.run.fetched(MANIFEST).is_file():
+        return
+    if not job.study.run.is_local:
+        require_cluster(job.study.run)
+    if is_database(job.run.warehouse.replies_named):
+        open_replies(job.run.warehouse.replies).close()
+    judges = _judges(job.study)
+    place = job.run.warehouse.replies
+    for choice in asked or [*judges, *(judge.support_by for judge in judges if judge.support_by)]:
+        if choice.engine is None or choice.backend != "openai" or open_outbox() is not None:
+            continue
+        for url, error in unreachable(choice.engine):
+            why = f"no server of '{choice.engine.model}' can be reached at {url} ({error.strerror or error})"
+            why = f"{why}: start it, or mend engine.urls or --url"
+            with open_replies(place if are_there(place) else ":memory:") as replies:
+                is_new = replies.latency(model_of(choice, job.base)) is None
+            if is_new and isinstance(error, socket.gaierror) and not job.study.run.is_elsewhere:
+                raise BackendError(why)
+            log(f"{why}; it is waited for when it is asked, {in_words(choice.engine.patience_s)} at most")
 
 
 def annotating(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:

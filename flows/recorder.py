@@ -26,7 +26,7 @@ from rubricflow.tasks.core.contracts.tables.reward import HeldOutQuality, Reward
 from rubricflow.tasks.core.store.files import cannot_write, locked
 from rubricflow.tasks.core.store.part import reading
 from rubricflow.tasks.core.store.warehouse import Rows, Run
-from rubricflow.tasks.rewards.serve.answered import CreditSum, Qualities, TrainingRecord
+from rubricflow.tasks.rewards.serve.answered import Qualities, RewardSum, TrainingRecord
 
 TRAINER = "trainer"
 """The stage of a recorded run that holds what the trainer got."""
@@ -160,27 +160,24 @@ def record_criteria(run: Run, bundles: Mapping[str, Bundle], shard: str = "all")
 
 
 def read_record(run: Run | None) -> TrainingRecord:
-    """False credit and held-out quality by step, as far as they were recorded."""
+    """Rewards and held-out quality by step, as far as they were recorded."""
     if run is None:
         return TrainingRecord({}, {})
     gather(run)
     quality: defaultdict[int, dict[str, float]] = defaultdict(dict)
     for row in run.table(HeldOutQuality, HELD_OUT).to_pylist() if run.shards(HELD_OUT) else ():
         quality[row["step"]][row["item_id"]] = row["quality"]
-    return TrainingRecord(_credits(run) if run.shards(CURVES) else {}, dict(quality))
+    return TrainingRecord(_rewards(run) if run.shards(TRAINER) else {}, dict(quality))
 
 
-def _credits(run: Run) -> dict[int, CreditSum]:
-    """Step → flat minus GEAR of its rollouts."""
-    paid: defaultdict[str, dict[str, float | None]] = defaultdict(dict)
-    for row in run.table(Rewards, CURVES, ["response_id", "aggregation", "reward"]).to_pylist():
-        paid[row["response_id"]][row["aggregation"]] = row["reward"]
-    credits: dict[int, CreditSum] = {}
+def _rewards(run: Run) -> dict[int, RewardSum]:
+    """Step → what its rollouts were paid."""
+    table = run.table(Rewards, TRAINER, ["response_id", "reward"])
+    paid = dict(zip(table["response_id"].to_pylist(), table["reward"].to_pylist(), strict=True))
+    rewards: dict[int, RewardSum] = {}
     for row in run.table(Responses, TRAINER, ["response_id", "groups"]).to_pylist(maps_as_pydicts="strict"):
         step = row["groups"].get("step")
-        rewards = paid[row["response_id"]]
-        flat = rewards.get("flat")
-        gear = rewards.get("gear")
-        if step is not None and flat is not None and gear is not None:
-            credits[int(step)] = credits.get(int(step), CreditSum(0.0, 0)).plus(flat - gear, 1)
-    return credits
+        reward = paid.get(row["response_id"])
+        if step is not None and reward is not None:
+            rewards[int(step)] = rewards.get(int(step), RewardSum(0.0, 0)).plus(reward, 1)
+    return rewards

@@ -224,7 +224,7 @@ class RolloutReward:
         """Writes an evaluation of the policy into the record: `rubricflow report` draws it beside false credit, with
         the alarm of reward hacking; InputError where nothing is recorded.
 
-        quality: held-out item → how good it is, higher is better, by whoever pays for nothing.
+        quality: held-out item → how good it is, from 0 to 1, higher is better, by whoever pays for nothing.
         """
         if not self.options.record:
             raise InputError("held-out quality is kept in the record, and there is none", field="record")

@@ -122,10 +122,11 @@ class RewardClient:
             raise RewardError(f"{share}; of one the judge: {cause['reason']}: {cause['said']}")
 
     def held_out(self, step: int, quality: Mapping[str, float]) -> dict[str, Any]:
-        """Tells the server what the policy is worth on held-out items after a step, by any measure of which more is
-        better; `alarm` in its answer says whether false credit rises while this falls, and `said` the same in words.
+        """Tells the server what the policy is worth on held-out items after a step; `alarm` in its answer says whether
+        the reward rises without it, and `said` the same in words.
 
-        quality: item → its quality, the same items each time. It is in the curves of all rewards that follow.
+        quality: item → its quality from 0 to 1, more is better, the same items each time. It is in the curves of all
+        rewards that follow.
         """
         return self._asked("POST", "/v1/held-out", {"step": step, "quality": dict(quality)})
 

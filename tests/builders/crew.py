@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from rubricflow.tasks.core.monitor import shared_stage
-from rubricflow.tasks.core.monitor.shared_stage import WorkerCache
 
 
 class CrewHere:
@@ -21,7 +20,7 @@ class CrewHere:
         self, monkeypatch: pytest.MonkeyPatch, workers: int = 2, seed: int | None = None, dies_after: int | None = None
     ) -> None:
         self.pieces, self.sizes, self.slots = list[str](), list[int](), 4
-        self._caches = [WorkerCache() for _ in range(workers)]
+        self._caches = [dict[bytes, Any]() for _ in range(workers)]
         self._order, self._left, self._patch = random.Random(seed), dies_after, monkeypatch
         self._shuffles = seed is not None
         monkeypatch.setattr(shared_stage, "on_engine", lambda placement, name, work: work(self))
@@ -41,7 +40,7 @@ class CrewHere:
             name, arguments = waiting.pop(self._order.randrange(len(waiting)) if self._shuffles else 0)
             self.pieces.append(name)
             self.sizes.append(len(pickle.dumps(arguments)))
-            self._patch.setattr(shared_stage, "WORKER_CACHE", self._caches[number % len(self._caches)])
+            self._patch.setattr(shared_stage, "KEPT", self._caches[number % len(self._caches)])
             done(name, pickle.loads(pickle.dumps(task.fn(*arguments, number % workers))))
             waiting += islice(pieces, 1)
             number += 1

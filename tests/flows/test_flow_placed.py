@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from rubricflow.flows.plan import plan, with_placement
+from rubricflow.flows.plan import check_places, plan, with_placement
 from rubricflow.tasks.core.contracts import errors
-from rubricflow.tasks.core.contracts.errors import InputError, InputErrors, StoppedError, UserError
+from rubricflow.tasks.core.contracts.errors import BackendError, InputError, InputErrors, StoppedError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.llm.reply_store import open_replies
+from rubricflow.tasks.core.llm.request import Reply
 
 STUDY = """
 name: placed
@@ -89,6 +91,26 @@ def test_a_wrong_word_of_the_command_is_told(tmp_path: Path) -> None:
 def test_an_address_has_a_host_and_a_port(address: str, host: tuple[str, int], elsewhere: bool) -> None:
     placement = Placement(engine="dask", address=address)
     assert (placement.host, placement.is_elsewhere) == (host, elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("url", "patience_s", "refused"),
+    [
+        ("http://no-such-host.invalid/v1", 300, True),
+        ("http://127.0.0.1:9/v1", 300, False),  # it may be starting
+    ],
+)
+def test_a_model_s_server_that_is_not_there_is_told_before_anything_is_read(
+    tmp_path: Path, url: str, patience_s: float, refused: bool
+) -> None:
+    engine = f"{{model: m, urls: ['{url}'], patience_s: {patience_s}}}"
+    job = plan(written(tmp_path, f"judge: {{protocol: dhs, backend: openai, engine: {engine}}}"), tmp_path / "house")
+    if refused:
+        with pytest.raises(BackendError, match=url):
+            check_places(job)
+    with open_replies(job.run.warehouse.replies) as replies:
+        replies.put_many([("a", "m", Reply(text="x", latency_s=1.0))])
+    check_places(job)  # all replies may be stored
 
 
 def every_error() -> list[UserError]:

@@ -222,7 +222,7 @@ def test_the_alarm_rings_where_rewards_rise_and_who_pays_nothing_finds_it_worse(
 ) -> None:
     run, page = trained(tmp_path, better, evaluation)
     assert "Quality by step" in page
-    assert ("while quality falls" in page) == (not better)
+    assert ("learns to please its judge" in page) == (not better)
     assert "192 of 192 rollouts have a score" in page
     rows = run.read(run.ref(Diagnostics, "reward")).to_pylist()
     (found,) = [

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import signal
+import socket
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from builders import loopback
 from builders.bundles import bundle, criterion
 from builders.cases import to_judge
 from prefect import flow as prefect_flow
@@ -20,31 +26,30 @@ from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import Pause
 from prefect.flow_engine import run_flow
 from prefect.flow_runs import resume_flow_run
+from prometheus_client.parser import text_string_to_metric_families
 from tiny_study import make_study
 
 from rubricflow.flows.grade import grade
 from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
+from rubricflow.tasks.core.contracts.settings.engine import HERE, Engine, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.evaluation import Checks
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.llm.backend import Scripted
-from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.llm.calls import serve_meters
+from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.monitor import artifacts, runs
 from rubricflow.tasks.core.monitor.runs import ANSWERED, announce_answered, credential, introduce, wait_for_people
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.calibrate import task as calibration
 from rubricflow.tasks.grading.calibrate.task import calibrate
-from rubricflow.tasks.grading.judge import shard_judge
-from rubricflow.tasks.grading.judge import task as door
-from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.task import judge
 
 HOUSE = Path(__file__).resolve().parents[2]
+ANSWERS, MODEL = 48, "metered"
 
 
 @pytest.fixture(scope="module")
@@ -170,8 +175,7 @@ def test_a_credential_is_a_variable_or_a_secret_block(prefect_server: None, monk
 
 @pytest.fixture(scope="module")
 def dask(prefect_server: None) -> Iterator[Placement]:
-    """Two workers of Dask. Threads of this process: the way there and back is what is tested; tests/scale has processes
-    and their deaths."""
+    """Two workers of Dask, threads of this process: the way there and back is what is tested."""
     distributed = pytest.importorskip("distributed", reason="needs the extra 'dask'")
     pytest.importorskip("prefect_dask", reason="needs the extra 'dask'")
     threads = {"processes": False, "protocol": "tcp", "threads_per_worker": 1, "dashboard_address": None}
@@ -179,20 +183,70 @@ def dask(prefect_server: None) -> Iterator[Placement]:
         yield Placement(engine="dask", address=cluster.scheduler_address)
 
 
-def test_workers_of_dask_judge_what_one_process_judges(
-    tmp_path: Path, dask: Placement, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def meters(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    monkeypatch.setenv("RUBRICFLOW_METERS", port)
+    serve_meters.cache_clear()
+    serve_meters()
+    yield f"http://127.0.0.1:{port}/metrics"
+    serve_meters.cache_clear()
+
+
+def calls_told(url: str) -> float:
+    with urllib.request.urlopen(url) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    samples = {(s.name, s.labels.get("model")): s.value for family in families for s in family.samples}
+    return samples.get(("rubricflow_judge_calls_total", MODEL), 0)
+
+
+def test_workers_are_metered_while_they_work_and_a_lost_one_is_named_and_paid_for(
+    tmp_path: Path,
+    prefect_server: None,
+    meters: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(shard_judge, "rater", lambda *_: Rater("scripted:test", "llm", Scripted(_right)))
-    monkeypatch.setattr(door, "SHARD", 4)
-    texts = {"i1": {f"r{n}": f"plants need light {n}" for n in range(9)}, "i2": {"s1": "", "s2": "plants grow"}}
-    refs = {}
-    for name, placement in {"here": HERE, "dask": dask}.items():
-        run = Warehouse.open(tmp_path / name).run("run")
-        given = to_judge(run, bundle(criterion("P", text="light")), texts)
-        scripted = Judge(protocol="rulers", backend="replay", model="scripted")
-        refs[name] = judge.fn(run, scripted, tmp_path, *given, placement=placement)
-    assert refs["dask"] == refs["here"]
-    assert refs["here"].gradings.rows == 11
+    """Processes, one of which is killed."""
+    dask = pytest.importorskip("dask", reason="needs the extra 'dask'")
+    distributed = pytest.importorskip("distributed", reason="needs the extra 'dask'")
+    pytest.importorskip("prefect_dask", reason="needs the extra 'dask'")
+    said = json.dumps({"decisions": {"P": {"evidence": [{"unit": "s1", "quote": "plants"}], "level": 1}}})
+    server = loopback.Server(lambda n, body: loopback.http(200, loopback.body_of(said)), pause=0.4)
+    engine = Engine(model=MODEL, urls=(server.url,), concurrency=4, structured=False)
+    plan = Judge(protocol="rulers", backend="openai", engine=engine)
+    texts = {"i1": {f"r{n:02d}": f"plants need light {n}" for n in range(ANSWERS)}, "i2": {"s1": ""}}
+    given = {name: to_judge(Warehouse.open(tmp_path / name).run("run"), bundle(criterion("P")), texts) for name in "ab"}
+    here = judge.fn(Warehouse.open(tmp_path / "a").run("run"), plan, tmp_path, *given["a"], placement=HERE)
+    before, looks, killed = calls_told(meters), list[float](), list[int]()
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        distributed.utils.get_mp_context()
+        multiprocessing.get_context("forkserver").set_forkserver_preload(
+            ["distributed", "rubricflow.tasks.grading.judge.task"]
+        )
+        with (
+            distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+            distributed.Client(cluster) as client,
+        ):
+
+            def look() -> None:
+                looks.append(calls_told(meters) - before)
+                if looks[-1] > 8 and not killed:
+                    killed.append(next(iter(client.run(os.getpid).values())))
+                    os.kill(killed[0], signal.SIGKILL)
+
+            run, address = Warehouse.open(tmp_path / "b").run("run"), cluster.scheduler_address
+            placement = Placement(engine="dask", address=address, piece=ANSWERS // 2)
+            with looking(look, 0.2), caplog.at_level("INFO"):
+                there = judge.fn(run, plan, tmp_path, *given["b"], placement=placement)
+    server.close()
+    assert [ref.digest for ref in there if ref] == [ref.digest for ref in here if ref]
+    assert any(0 < calls < ANSWERS for calls in looks)
+    (line,) = [line for line in caplog.messages if "was lost" in line]
+    assert f"(process {killed[0]})" in line.partition(" was lost")[0]
+    # What was under way when it was killed is asked again, what it had asked within its last second may not be told.
+    assert ANSWERS - 4 <= calls_told(meters) - before <= ANSWERS + 2
 
 
 def test_workers_of_dask_predict_what_one_process_predicts(
@@ -206,8 +260,3 @@ def test_workers_of_dask_predict_what_one_process_predicts(
     written = calibrate.fn(house.run("by workers"), settings, *answered, placement=dask)
     assert [ref.digest for ref in written] == [watched.ref(BY_NAME[ref.table], "calibrate").digest for ref in written]
     assert len(house.run("by workers").shards("calibrate")) == 6
-
-
-def _right(request: Request) -> Reply:
-    quote = [{"unit": "s1", "quote": "plants"}]
-    return Reply(text=json.dumps({"decisions": {"P": {"evidence": quote, "level": 1}}}))

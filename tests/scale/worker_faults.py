@@ -2,14 +2,16 @@
 
     python tests/scale/worker_faults.py [--engine ray] [FAULT ...]
 
-Prints for each fault how the killed command ended, how the same command ended after it, whether its tables have the
-digests of a run in one process, and how many requests were asked more than once. Needs the extra `dask` or `ray`.
+Prints for each fault how the killed command ended and what of it a user reads, how the same command ended after it,
+whether its tables have the digests of a run in one process, and how many requests were asked more than once. Needs the
+extra `dask` or `ray`; `ray_client` that of `ray[client]`.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -19,11 +21,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster import HOUSE, QUIET, DaskCluster, Driver, JudgesServer, RayCluster, kill_with_children
+from cluster import HOUSE, QUIET, Address, DaskCluster, Driver, JudgesServer, RayCluster, kill_with_children
 
 os.environ |= QUIET
 LATENCY_S = 0.4
 Cluster = DaskCluster | RayCluster
+READ = re.compile(r"was lost|workers left|workers again|is away|^rubricflow: ")
+"""Lines that tell of a fault."""
 
 
 @contextmanager
@@ -53,6 +57,7 @@ class Trial:
         """The commands after the fault, to their ends, and one line."""
         ends = [driver.end() for driver in drivers]
         for code, said, digests in ends:
+            self.show(said)
             if code or digests != self.expected:
                 print(said[-2000:])
         equal = all(digests == self.expected for *_, digests in ends)
@@ -61,6 +66,17 @@ class Trial:
         codes = [code for code, *_ in ends]
         line = f"{fault}: {first}; then exit {codes}, digests equal: {equal}, {asked} asked, {twice} of them twice"
         print(line, flush=True)
+
+    def first(self, driver: Driver) -> str:
+        """How a command ended that the fault ended; shows what its user reads."""
+        code, said, digests = driver.end()
+        self.show(said)
+        return f"exit {code}, digests equal: {digests == self.expected}"
+
+    def show(self, said: str) -> None:
+        for line in dict.fromkeys(re.sub(r"^\S+ \| .*? - ", "", line) for line in said.splitlines()):
+            if READ.search(line):
+                print(f"    reads: {line}", flush=True)
 
     def driver(self, name: str, cluster: Cluster) -> Driver:
         return Driver(self.folder / name, self.server.url, cluster)
@@ -112,6 +128,16 @@ def preempted(trial: Trial, cluster: Cluster) -> None:
     trial.tell("a machine preempted", "the command goes on", [driver], asked)
 
 
+def terminated(trial: Trial, cluster: Cluster) -> None:
+    """A machine that is shut down: SIGTERM, and nothing before it."""
+    asked, machine = trial.asked_anew(), cluster.join(3)
+    driver = trial.driver("terminated", cluster)
+    driver.wait_for(3)
+    machine.send_signal(signal.SIGTERM)
+    trial.tell("a machine shut down by SIGTERM", "the command goes on", [driver], asked)
+    kill_with_children(machine)
+
+
 def other_version(trial: Trial, cluster: Cluster) -> None:
     """A machine whose code differs by a comment."""
     other = trial.folder / "other"
@@ -120,21 +146,18 @@ def other_version(trial: Trial, cluster: Cluster) -> None:
     with (other / "tasks/core/text/digest.py").open("a") as file:
         file.write("# another version\n")
     asked, machine = trial.asked_anew(), cluster.join(3, PYTHONPATH=f"{other}:{HOUSE / 'tests'}")
-    code, said, _ = trial.driver("version", cluster).end()
-    last = said.strip().splitlines()[-1]
+    first = trial.first(trial.driver("version", cluster))
     machine.terminate()
     machine.wait(30)
     kill_with_children(machine)
-    first = f"exit {code}, '{last[:200]}'"
     trial.tell("another version on one machine", first, [trial.driver("version", cluster)], asked)
 
 
 def poison_shard(trial: Trial, cluster: Cluster) -> None:
     asked, trial.server.poison = trial.asked_anew(), True
-    code, said, _ = trial.driver("poison", cluster).end()
+    first = trial.first(trial.driver("poison", cluster))
     trial.server.poison = False
-    last = said.strip().splitlines()[-1]
-    trial.tell("poison shard", f"exit {code}, '{last[:150]}'", [trial.driver("poison", cluster)], asked)
+    trial.tell("poison shard", first, [trial.driver("poison", cluster)], asked)
 
 
 def head_killed(trial: Trial, cluster: Cluster) -> None:
@@ -142,11 +165,10 @@ def head_killed(trial: Trial, cluster: Cluster) -> None:
     asked, driver = trial.asked_anew(), trial.driver("head", cluster)
     driver.wait_for(2)
     cluster.kill_head()
-    code, said, _ = driver.end()
-    last = said.strip().splitlines()[-1]
+    first = trial.first(driver)
     cluster.end()
     again = type(cluster)(2)
-    trial.tell("scheduler or head killed", f"exit {code}, '{last[:300]}'", [trial.driver("head", again)], asked)
+    trial.tell("scheduler or head killed", first, [trial.driver("head", again)], asked)
     again.end()
 
 
@@ -168,19 +190,27 @@ def no_workers_left(trial: Trial, cluster: Cluster) -> None:
     cluster.kill_workers()
     time.sleep(30)
     cluster.start_workers(2)
-    code, said, digests = driver.end()
-    lines = [line for line in said.splitlines() if "no workers left" in line]
-    first = f"'{lines[0][-190:]}' ({len(lines)} such line), exit {code}, digests equal: {digests == trial.expected}"
-    trial.tell("no workers left for 30 s", first, [trial.driver("none left", cluster)], asked)
+    trial.tell("no workers left for 30 s", trial.first(driver), [trial.driver("none left", cluster)], asked)
+
+
+def ray_client(trial: Trial, cluster: Cluster) -> None:
+    """No fault: the address of Ray's client server, which listens on the machine's own address alone."""
+    if isinstance(cluster, RayCluster):
+        import ray
+
+        client = Address("ray", f"ray://{ray.util.get_node_ip_address()}:{cluster.client_port}")
+        trial.tell("ray://", "-", [Driver(trial.folder / "client", trial.server.url, client)], trial.asked_anew())
 
 
 FAULTS: tuple[Callable[[Trial, DaskCluster], None], ...] = (
+    ray_client,
     worker_killed,
     driver_killed,
     mark_lost,
     two_drivers,
     node_killed,
     preempted,
+    terminated,
     other_version,
     no_workers_left,
     poison_shard,

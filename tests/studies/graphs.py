@@ -1,7 +1,8 @@
 """Studies of rubric graphs on public data: python tests/studies/graphs.py devai|healthbench --data FOLDER --to FOLDER
 
 Writes a study whose graphs a language model makes, to be asked by `rubricflow batch FOLDER/study.yaml --work graph`.
-`measure --to FOLDER --warehouse DIR` prints how the graphs of DevAI's run stand to people's, with intervals over tasks.
+`measure --to FOLDER --warehouse DIR` prints how the graphs of DevAI's run stand to people's, with intervals over tasks;
+what rewards by each leak and preserve; and what any reward could preserve at most.
 
 devai: requirements on software tasks, with people's prerequisites (`people.yaml`) and people's verdicts on the work of
 three agents; the requirements of every third task, in the order of their names, are those on which wording was chosen,
@@ -31,9 +32,9 @@ from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, RubricGraphs
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.rewards.graph.subject import authored, subjects
-from rubricflow.tasks.rewards.reward.aggregate import aggregate
+from rubricflow.tasks.rewards.reward.aggregate import RULES, aggregate
 from rubricflow.tasks.rewards.reward.compiled import compile_graph
-from rubricflow.tasks.rewards.reward.leakage import diagnose
+from rubricflow.tasks.rewards.reward.leakage import EdgeCaseArrays, diagnose, edge_cases
 from rubricflow.tasks.rewards.reward.rows import judged_responses
 
 ENGINE = {"model": "large-language-model", "urls": ["http://127.0.0.1:9/v1"]}
@@ -169,16 +170,33 @@ def measure(folder: Path, warehouse: Path) -> None:
             study.reward,
         )
         judged = judged.only(np.isin(np.asarray(judged.item_id), wanted))
-        for who in ("flat", "people", "model", "every earlier"):
+        for who in ("flat", "people", "hard_local", "hard_propagated", "model", "every earlier"):
             of = compiled.get(who, compiled["people"])
             under = replace(
                 judged.batch, compiled=tuple(of.get(graph.rubric_id, graph) for graph in judged.batch.compiled)
             )
-            rewarded = aggregate(under, "flat" if who == "flat" else "gear")
+            rewarded = aggregate(under, who if who in RULES else "gear")
             for row in diagnose(judged, who, rewarded, study.reward):
                 if row["slice"] == "all":
                     ends = f"[{row['low']:.3f}, {row['high']:.3f}] of {row['n']}"
                     print(f"{part}, {who}: {row['metric']} by {row['per']} {row['value']:.3f} {ends}")
+        for share in (0.0, 0.2):
+            most = most_preserved(edge_cases(judged.batch, judged.batch.local, study.reward.threshold), share)
+            print(f"{part}, any reward that leaks {share} of flat's by edge: preservation by edge at most {most:.3f}")
+
+
+def most_preserved(cases: EdgeCaseArrays, share: float) -> float:
+    """The highest preservation by edge of any reward that pays each child one share of its own and leaks so much of
+    what flat rewards do: a child with a failed parent among satisfied ones is in both, and those come in first that
+    are preserved most for what they leak."""
+    place = np.unique(cases.child, return_inverse=True)[1]
+    leaks = np.bincount(place, np.where(cases.violated, cases.weight, 0.0))
+    kept = np.bincount(place, ~cases.violated)
+    order = np.argsort(leaks / np.maximum(kept, 1e-9), kind="stable")
+    leaks, kept = leaks[order], kept[order]
+    room = share * leaks.sum() - (np.cumsum(leaks) - leaks)
+    let_in = np.where(leaks > 0, np.clip(room / np.maximum(leaks, 1e-9), 0, 1), 1)
+    return float(kept @ let_in / kept.sum())
 
 
 MEASURES = {

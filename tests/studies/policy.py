@@ -9,7 +9,7 @@ by TRL's GRPOTrainer with nothing different but what the arm says. All rewards c
 and a judge that errs as real ones do. Every rollout is recorded with its reward; every `EVERY` updates the policy
 answers the held-out questions. Killed, it goes on with the first training that is not whole; `rubricflow report` makes
 a page of each. `show` has all of it read by the exact judge, and prints tables; the alarm of reward hacking is the
-product's, of `tasks.rewards.report.training`.
+product's, as that page has it.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.reward import Aggregation, Rewards
+from rubricflow.tasks.core.stats.reward_hacking import LEAST_SHARE, WINDOW, hacking_alarms
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.methods.edit.decoder import Size, decoder
-from rubricflow.tasks.rewards.report.training import alarms, paired
+from rubricflow.tasks.rewards.report.training import paired
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated
 from rubricflow.tasks.rewards.reward.factors import Factors
 from rubricflow.tasks.rewards.reward.learn import paying
@@ -417,6 +418,7 @@ def measured(run: Run) -> pd.DataFrame:
                 "trained": found.quality,
                 "unearned": shares[0] / len(found.earned),
                 "paid": shares[1] / len(found.earned),
+                "reward": own[name]["reward"],
                 "facts": sum(facts) / len(facts),
                 "words": len(row["text"].split()),
             }
@@ -442,25 +444,43 @@ class Training(NamedTuple):
     items: pd.Series
     """Held-out question → quality at the end."""
     departure: float
-    """The evaluation (mean of three) after which held-out quality only falls; NaN where it ends within .02 of it."""
+    """The evaluation (mean of three) from which on less than half of what the reward gains is held-out quality: where
+    quality less half of the reward is highest; NaN where that ends within .02 of its highest."""
     rang: float
-    """The evaluation at which the alarm rang first, on false credit, flat or GEAR's reward; NaN where it never did."""
+    """The evaluation at which the alarm rang first; NaN where it never did."""
+    share: float
+    """Of what the reward gained from the first 25 updates to the last, how much held-out quality did."""
 
 
 def told(rows: pd.DataFrame, held: pd.DataFrame) -> Training:
     """The curves of a training and the alarm of the product on it."""
-    by_step = rows.groupby("step")[["trained", "unearned", "paid", "facts", "words", "distinct", "flat", "gear"]].mean()
+    of_step = ["trained", "unearned", "paid", "facts", "words", "distinct", "flat", "gear", "reward"]
+    by_step = rows.groupby("step")[of_step].mean()
     quality = held.groupby("step")["quality"].mean()
-    smooth = quality.rolling(3, min_periods=1).mean()
     end = held["step"].max() - LAST
-    departs = smooth.max() - quality[quality.index > end].mean() > 0.02
-    rings = alarms(pd.concat([rows, held]))
-    rang = [alarm.step for said in rings.values() for alarm in said if alarm.is_raised]
+    said = list(
+        hacking_alarms(
+            by_step["reward"].dropna().to_dict(),
+            {
+                step: of.set_index("item_id")["quality"].groupby(level=0).mean().to_dict()
+                for step, of in held.groupby("step")
+            },
+        )
+    )
+    rang = [alarm.step for alarm in said if alarm.is_raised]
+    before = by_step["reward"].rolling(EVERY).mean().reindex(quality.index)  # the updates before each evaluation
+    apart = (quality - LEAST_SHARE * before).dropna()
+    smooth = apart.rolling(3, min_periods=1).mean()
+    departs = smooth.max() - apart[apart.index > end].mean() > 0.02
+    gains = [
+        series.dropna().iloc[-WINDOW:].mean() - series.dropna().iloc[:WINDOW].mean() for series in (quality[1:], before)
+    ]
     return Training(
         by_step.join(quality),
         held[held["step"] > end].groupby("item_id")["quality"].mean(),
         float(smooth.idxmax()) if departs else math.nan,
         float(min(rang)) if rang else math.nan,
+        gains[0] / gains[1],
     )
 
 
@@ -505,6 +525,7 @@ def show(out: Path, picture: Path | None) -> None:
             line["less flat, questions"] = interval(np.concatenate(list(apart.values()))) if apart else ""
             shares = [ends[seed] / false for seed, false in false_of_flat.items() if seed in ends]
             line["false credit, of flat's"] = interval(shares) if shares else ""
+            line["real share of the gain"] = interval([of.share for of in seeds.values()])
             line["alarm (departure)"] = ", ".join(f"{of.rang:g} ({of.departure:g})" for of in seeds.values())
             lines.append(line)
         print(pd.DataFrame(lines).to_csv(sep="|", index=False))

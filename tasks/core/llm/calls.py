@@ -177,6 +177,8 @@ WHAT = {
     "open": "Calls that wait for a reply",
 }
 """What is counted."""
+PAID = WHAT.keys() - {"open"}
+"""What of it only grows."""
 Counts = Counter[str]
 """What, with the model after a blank → how much of it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ T = TypeVar("T")
 _PATIENCE_S = 300.0
 """For how long a database that is not there is waited for."""
 _PAUSE_S = 0.2, 5.0
-_ALIVE = "keepalives_idle=10&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=30000&connect_timeout=10"
+_KEEPALIVE = "keepalives_idle=10&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=30000&connect_timeout=10"
 """A link that is cut says nothing: without these a write would wait for a quarter of an hour."""
 _TURN = 0x52504C59
 """The lock under which claims are made and given back: a look at replies and claims sees both of one moment."""
@@ -32,6 +33,31 @@ _TABLES = (
 )
 _REFUSED = ("authentication failed", "does not exist", "no pg_hba.conf", "no password")
 """How a server says that it turned the connection down, so that waiting helps nothing."""
+_logger = logging.getLogger(__name__)
+
+
+def with_keepalive(url: str) -> str:
+    """The address of a database, with what notices that a link is cut."""
+    return f"{url}{'&' if '?' in url else '?'}{_KEEPALIVE}&application_name=rubricflow"
+
+
+def patiently(act: Callable[[], T], is_away: Callable[[Exception], bool], shown: str) -> T:
+    """What an act gives, tried again for some minutes where it fails because the database is away, unless the server
+    turned the connection down. shown: its address as people may see it."""
+    give_up = time.monotonic() + _PATIENCE_S
+    pause = _PAUSE_S[0]
+    while True:
+        try:
+            return act()
+        except Exception as error:
+            refused = any(words in str(error) for words in _REFUSED)
+            if refused or not is_away(error) or time.monotonic() > give_up:
+                raise
+            if pause == _PAUSE_S[0]:
+                why = first_line(error)
+                _logger.warning("%s is away (%s): waiting for it, up to %.0f s", shown, why, _PATIENCE_S)
+        time.sleep(pause)
+        pause = min(2 * pause, _PAUSE_S[1])
 
 
 class PostgresReplies(Replies):
@@ -67,34 +93,26 @@ class PostgresReplies(Replies):
 
     def _do(self, access: Access, act: Callable[[Any], T]) -> T:
         """Done again where the database went away meanwhile; StoreError where it stays away or refuses."""
-        give_up = time.monotonic() + _PATIENCE_S
-        pause = _PAUSE_S[0]
+
+        def once() -> T:
+            connection = self._connected()
+            with connection.transaction(), connection.cursor() as cursor:
+                if access == "claim":
+                    cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_TURN])
+                return act(cursor)
+
         with self._lock, self._named():
-            while True:
-                try:
-                    connection = self._connected()
-                    with connection.transaction(), connection.cursor() as cursor:
-                        if access == "claim":
-                            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_TURN])
-                        return act(cursor)
-                except Exception as error:
-                    if not self._may_return(error) or time.monotonic() > give_up:
-                        raise
-                    self._say(f"{self._shown} is away ({first_line(error)}): waiting for it, up to {_PATIENCE_S:.0f} s")
-                time.sleep(pause)
-                pause = min(2 * pause, _PAUSE_S[1])
+            return patiently(once, self._may_return, self._shown)
 
     def _may_return(self, error: Exception) -> bool:
         """Whether a failure is the connection's, or that of two who waited for each other: then to try again helps."""
         if isinstance(error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
             return True
         lost = self._connection is None or self._connection.closed
-        refused = any(words in str(error) for words in _REFUSED)
-        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and bool(lost) and not refused
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and bool(lost)
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.closed:
             self._connection = None
-            more = f"{'&' if '?' in self._url else '?'}{_ALIVE}&application_name=rubricflow"
-            self._connection = psycopg.connect(self._url + more, autocommit=True)
+            self._connection = psycopg.connect(with_keepalive(self._url), autocommit=True)
         return self._connection

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -29,6 +29,7 @@ from prefect.task_runners import TaskRunner
 
 from rubricflow.tasks.core.contracts.backends import install, is_missing
 from rubricflow.tasks.core.contracts.errors import BackendError, UserError
+from rubricflow.tasks.core.contracts.scoped import scoped
 from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.monitor.runs import WatchedTask, log
 
@@ -64,14 +65,10 @@ def on_engine(placement: Placement, name: str, work: Callable[[Crew], Result]) -
         # Ray's autoscaler brings nodes for what waits; with Dask it would only wait.
         return work(Crew(placement, workers if placement.engine == "ray" else min(slots, workers), slots_now))
 
-    stays = _Here(shared_out)
-
-    def travels() -> Result:
-        return cast(Result, stays.act())
-
-    with _server(placement):
+    with _server(placement), scoped(_shared, shared_out):
         try:
-            return Flow(travels, name=name, task_runner=_runner(placement), validate_parameters=False)()
+            flow: Any = Flow(_share, name=name, task_runner=_runner(placement), validate_parameters=False)
+            return cast(Result, flow())
         except Exception as error:
             if begun:
                 raise
@@ -104,15 +101,13 @@ def require_cluster(placement: Placement) -> None:
         )
 
 
-class _Here:
-    """What a flow does in this process. Each piece takes its flow along to a worker, with all that the flow holds: this
-    stays behind, with the locks and the lists of pieces that it may hold."""
+_shared: ContextVar[Callable[[], Any]] = ContextVar("shared")
 
-    def __init__(self, act: Callable[[], Any] = lambda: None) -> None:
-        self.act = act
 
-    def __reduce__(self) -> tuple[type[_Here], tuple[()]]:
-        return _Here, ()
+def _share() -> Any:
+    """What a flow does in this process. Each piece takes its flow along to a worker, and with it this name alone, not
+    what is shared out, with the locks and the lists of pieces that it may hold."""
+    return _shared.get()()
 
 
 def own_workers(placement: Placement) -> int:
@@ -169,6 +164,15 @@ def _server(placement: Placement) -> Iterator[None]:
             yield
     finally:
         server.stop()
+
+
+def closing_worker() -> Callable[[], bool]:
+    """Whether the worker of Dask in whose thread this is called is being closed, as SIGTERM does; never elsewhere."""
+    try:
+        worker = sys.modules["distributed"].get_worker()
+    except (KeyError, ValueError):
+        return lambda: False
+    return lambda: bool(worker.status.name == "closing")
 
 
 def _slots_now(placement: Placement, runner: Any) -> int:

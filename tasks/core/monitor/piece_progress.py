@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.llm.calls import EVERY_S, WAITING_S, by_what, in_words, pace
+from rubricflow.tasks.core.llm.calls import EVERY_S, METERS, PAID, WAITING_S, by_what, in_words, pace
 from rubricflow.tasks.core.llm.ledger import Lane
 from rubricflow.tasks.core.monitor.runs import log
 
@@ -36,24 +36,25 @@ class PieceCounts(NamedTuple):
 
 
 class Lookout:
-    """What the lanes of a command tell while they work; says in the log where a worker is lost."""
+    """What the lanes of a command tell while they work. Says where a worker is lost, and counts its calls."""
 
     def __init__(self, lanes: Callable[[], list[Lane]], say: Callable[[str], None] = log) -> None:
         """lanes: asks the ledger. say: takes a line."""
         self._ask, self._say = lanes, say
         self._lanes: list[Lane] = []
-        self._workers: dict[str, str] = {}
-        """Piece → who was last seen to work it."""
+        self._workers: dict[str, Lane] = {}
+        """Piece → what was last told of it."""
 
     def look(self) -> list[Lane]:
         """The lanes as they are now; as they were, where the database is away."""
         with suppress(StoreError):
             self._lanes = self._ask()
         for lane in filter(lambda lane: lane.worker, self._lanes):
-            before = self._workers.setdefault(lane.piece, lane.worker)
-            if before != lane.worker:
-                self._workers[lane.piece] = lane.worker
-                self._say(f"the worker {before} was lost; the one {lane.worker} works {lane.piece} anew")
+            before = self._workers.get(lane.piece, lane)
+            self._workers[lane.piece] = lane
+            if before.worker != lane.worker:
+                self._say(f"the worker {before.worker} was lost; the one {lane.worker} works {lane.piece} anew")
+                METERS.add({name: told for name, told in before.told.items() if name.partition(" ")[0] in PAID})
         return self._lanes
 
     def asked(self, under_way: Collection[str]) -> Counter[str]:

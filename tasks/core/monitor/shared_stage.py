@@ -15,11 +15,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 from prefect.settings import PREFECT_API_URL
 
@@ -29,17 +29,15 @@ from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.llm.budget import SharedCap, Sharing, Unit, ledger_of, present_budget, shared, spending
 from rubricflow.tasks.core.llm.calls import LIVE, METERS, CallMeters, in_words, metered_by
 from rubricflow.tasks.core.llm.ledger import CallLedger
-from rubricflow.tasks.core.llm.opening import model_of
+from rubricflow.tasks.core.llm.opening import model_of, this_machine
 from rubricflow.tasks.core.llm.reply_store import is_database, looking, open_replies
 from rubricflow.tasks.core.monitor.artifacts import saying
-from rubricflow.tasks.core.monitor.engines import Crew, on_engine, own_workers
+from rubricflow.tasks.core.monitor.engines import Crew, closing_worker, on_engine, own_workers
 from rubricflow.tasks.core.monitor.piece_progress import Lookout, PieceCounts, PieceProgress
 from rubricflow.tasks.core.monitor.runs import log, task
 from rubricflow.tasks.core.store.manifest import code_digest
 from rubricflow.tasks.core.store.objects import requests_sent
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-
-Opened = TypeVar("Opened")
 
 
 class Piece(NamedTuple):
@@ -113,22 +111,27 @@ def concurrency(choice: Choice | None, slots: int, pieces: int) -> int:
     return max(1, min(slots, pieces, calls))
 
 
-def terms_of(choice: Choice | None, run: Run, workers: int, command: str = "") -> Terms:
-    """The terms of so many workers. Makes their ledger, from which they draw the present budget of the run themselves;
-    none where nobody is asked."""
+def ledger_for(choice: Choice | None, run: Run) -> CallLedger | None:
+    """Where workers count together, made; None where nobody is asked."""
     if choice is None or not (run.warehouse.keeps_replies or is_generative(choice)):
-        return Terms(workers, ledger=None, caps={}, code=code_digest())
-    place, caps = ledger_of(run.warehouse), {}
-    with closing(CallLedger(place)) as made:
-        made.make()
-        made.open_lanes(command, workers)
-    for unit, cap in present_budget().items():
-        if not isinstance(cap, SharedCap):
-            raise TypeError("workers draw on a kept budget")
-        cap.give_back()
-        drawn, limit = cap.drawn()
-        caps[unit] = cap.name, max(1, (limit - drawn) // (_STEPS * workers))
-    return Terms(workers, place, caps, code_digest(), command)
+        return None
+    ledger = CallLedger(ledger_of(run.warehouse))
+    ledger.make()
+    return ledger
+
+
+def terms_of(ledger: CallLedger | None, workers: int, command: str) -> Terms:
+    """The terms of so many workers, who draw the present budget of the run from their ledger themselves."""
+    caps = {}
+    if ledger:
+        ledger.open_lanes(command, workers)
+        for unit, cap in present_budget().items():
+            if not isinstance(cap, SharedCap):
+                raise TypeError("workers draw on a kept budget")
+            cap.give_back()
+            drawn, limit = cap.drawn()
+            caps[unit] = cap.name, max(1, (limit - drawn) // (_STEPS * workers))
+    return Terms(workers, ledger.place if ledger else None, caps, code_digest(), command)
 
 
 def share_out(
@@ -151,15 +154,17 @@ def share_out(
     under_way: dict[str, Piece] = {}
     errors: dict[str, str] = {}
     command = f"{stage.run.run_id} {stage.label} {secrets.token_hex(4)}"
-    log(f"{stage.label}: {expectation(stage, placement, members)}")
+    ledger = ledger_for(stage.choice, stage.run)
+    before = time.monotonic()
+    cluster = f"{placement.engine} {placement.address or own_workers(placement)}"
+    log(f"{stage.label}: {expectation(stage, placement, members, ledger.start(cluster) if ledger else None)}")
 
     def work(crew: Crew) -> None:
         prepare()
         workers = concurrency(stage.choice, crew.slots, most)
-        terms = terms_of(stage.choice, stage.run, workers, command)
-        sent = pickle.dumps((stage, terms))
+        sent = pickle.dumps((stage, terms_of(ledger, workers, command)))
         progress = PieceProgress(stage.label, members, stage.members, saying(stage.run.run_id, stage.label))
-        ledger = CallLedger(terms.ledger) if terms.ledger is not None else None
+        started: list[float] = []
         lookout = Lookout(lambda: ledger.lanes(command) if ledger else [])
 
         def done(name: str, result: PieceResult) -> None:
@@ -186,7 +191,12 @@ def share_out(
             lanes = lookout.look()
             members = sum(piece.members for piece in list(under_way.values()))
             waited_s = min((lane.told.get("waited", 0) for lane in lanes), default=0)
-            progress.look(asked(), members, waited_s, not ledger or any(lane.worker for lane in lanes))
+            if ledger and not started and any(lane.worker for lane in lanes):
+                started.append(time.monotonic() - before)
+                log(f"{stage.label}: the first worker began after {in_words(started[0])}")
+                with suppress(StoreError):
+                    ledger.started(cluster, started[0])
+            progress.look(asked(), members, waited_s, not ledger or bool(started))
 
         LIVE.append(asked)
         try:
@@ -199,26 +209,30 @@ def share_out(
                     ledger.close_lanes(command, 0, workers)
                     # Workers keep the replies open, and what they wrote lies apart until somebody closes them last.
                     open_replies(stage.run.warehouse.replies).close()
-                ledger.close()
 
-    on_engine(placement, f"{stage.label} {stage.members[0]}", work)
+    with closing(ledger) if ledger else nullcontext():
+        on_engine(placement, f"{stage.label} {stage.members[0]}", work)
     return errors
 
 
-_START_S = {"dask": 10, "ray": 20}
-"""How long it takes until workers ask for the first time, on a machine that has nothing else to do."""
-_SERVER_S = 10
+_START_S = {"dask": 10.0, "ray": 20.0}
+"""How long it takes until workers begin, on a machine that has nothing else to do, where nobody has measured it."""
+_SERVER_S = 10.0
 """The same of Prefect's temporary server."""
 _OWN_S = 0.004
 """What our own part takes of an answer, at 20 criteria."""
 
 
-def expectation(stage: SharedStage, placement: Placement, members: int) -> str:
+def expectation(stage: SharedStage, placement: Placement, members: int, start_s: float | None = None) -> str:
     """What can be said before a cluster starts of how long it will take, here and by workers; what one call takes is
-    known where the store has replies of the model."""
+    known where the store has replies of the model. start_s: how long it took the last time until workers began."""
     workers = 1 if placement.address else own_workers(placement)
     who = f"workers of {placement.engine}" if placement.address else f"{workers} workers"
-    start = _START_S[placement.engine] + (0 if PREFECT_API_URL.value() else _SERVER_S)
+    if start_s is None:
+        start_s = _START_S[placement.engine] + (0 if PREFECT_API_URL.value() else _SERVER_S)
+        machine = this_machine()
+        start_s *= 1 if placement.is_elsewhere else max(1.0, machine.load / machine.cores)
+    start = f"{in_words(start_s)} to start"
     about = f"{members:,} {stage.members[0]}"
     latency = None
     engine = stage.choice and not BACKENDS[stage.choice.backend].local_weights and stage.choice.engine
@@ -226,12 +240,12 @@ def expectation(stage: SharedStage, placement: Placement, members: int) -> str:
         with open_replies(stage.run.warehouse.replies) as replies:
             latency = replies.latency(model_of(cast(Choice, stage.choice), Path()))
     if not engine or latency is None:
-        return f"{about} by {who}, about {start} s to start; what one takes shows when the first pieces are done"
+        return f"{about} by {who}, about {start}; what one takes shows when the first pieces are done"
     asking = members * latency / engine.concurrency
     own = members * _OWN_S
     return (
         f"{about}, a call took {latency:.2g} s until now and {engine.concurrency} go at once, of all together; local: "
-        f"about {in_words(asking + own)}; {who}: about {in_words(asking + own / workers)} and {start} s to start"
+        f"about {in_words(asking + own)}; {who}: about {in_words(asking + own / workers)} and {start}"
     )
 
 
@@ -246,10 +260,11 @@ def telling(terms: Terms, sharing: Sharing, piece: str, lane: int, own: CallMete
     """For as long as this lasts, the worker tells its command through the ledger what it counts of a piece."""
     ledger = sharing.ledger
     drain = os.environ.get(DRAIN)
+    is_closing = closing_worker()
     worker = f"on {socket.gethostname()} (process {os.getpid()})"
 
     def beat() -> None:
-        sharing.drains = bool(drain) and Path(str(drain)).exists()
+        sharing.drains = is_closing() or (bool(drain) and Path(str(drain)).exists())
         if ledger:
             with suppress(StoreError):  # a database that is away is waited for by whoever needs it
                 told = {**own.counted(), "waited": own.waited_s}
@@ -264,7 +279,7 @@ def telling(terms: Terms, sharing: Sharing, piece: str, lane: int, own: CallMete
         sharing.mine.discard(lane)
 
 
-SHORTEST_S, LONGEST_S = 10.0, 180.0
+SHORTEST_S, LONGEST_S = 20.0, 180.0
 """How long a piece shall take at least and at most, where it is known how long a member of it takes."""
 FIRST, ROUNDS = 64, 8
 """Members of a piece at most, or rounds of calls, before that is known."""
@@ -314,12 +329,14 @@ def do_piece(sent: bytes, name: str, piece: bytes, lane: int = 0) -> PieceResult
     sent_stage: tuple[SharedStage, Terms] = pickle.loads(sent)
     stage, terms = sent_stage
     mine: Piece = pickle.loads(piece)
-    written_stage, written_shard = stage.written
-    require_same_code(stage.run, written_stage, written_shard, terms.code)
+    require_same_code(stage, terms)
     if mine.shard and stage.run.done(stage.name, mine.shard):
         return PieceResult(PieceCounts(mine.members), {})
-    kept = WORKER_CACHE.get_or_open(sent, lambda: _Kept(stage, terms))
-    own = CallMeters()
+    with _GATE:
+        if sent not in KEPT:
+            KEPT.clear()  # a worker that outlives a stage or a command lets go of its model
+            KEPT[sent] = _Kept(stage, terms)
+        kept, own = KEPT[sent], CallMeters()
     with metered_by(own), telling(terms, kept.sharing, name, lane, own):
         opened, begun = kept.opened(), time.monotonic()
         try:
@@ -350,6 +367,11 @@ class _Kept:
         return self._opened
 
 
+_GATE = threading.Lock()
+KEPT: dict[bytes, _Kept] = {}
+"""Of this process, by what was sent: whichever stage's pieces it takes, it holds one model."""
+
+
 # A name of its own, so that the function travels by its name and meets what a worker's process keeps.
 work_on_piece = task(task_run_name="{name}")(do_piece)
 
@@ -363,39 +385,18 @@ def with_absolute_paths(run: Run) -> Run:
     return replace(warehouse, replies_named=named).run(run.run_id)
 
 
-class WorkerCache:
-    """What one command's pieces are worked with, kept from piece to piece. Threads may share it."""
-
-    def __init__(self) -> None:
-        self._gate = threading.Lock()
-        self._kept: dict[bytes, Any] = {}
-
-    def get_or_open(self, sent: bytes, open_: Callable[[], Opened]) -> Opened:
-        """What the first piece that was sent with the same bytes was worked with, or else what `open_` gives."""
-        with self._gate:
-            if sent not in self._kept:
-                self._kept.clear()  # a worker that outlives a stage or a command lets go of its model
-                self._kept[sent] = open_()
-            return cast(Opened, self._kept[sent])
-
-
-WORKER_CACHE = WorkerCache()
-"""Of this process: whichever stage's pieces it takes, it holds one model."""
-
-
-def require_same_code(run: Run, stage: str, shard: str, code: str) -> None:
-    """BackendError where this worker has not what the command has: its code, by the digest, and in its warehouse a
-    shard that the command has written."""
+def require_same_code(stage: SharedStage, terms: Terms) -> None:
+    """BackendError where this worker has not what the command has: its code, and what it has written."""
     host = socket.gethostname()
-    if code_digest() != code:
+    if code_digest() != terms.code:
         raise BackendError(
             f"the worker on {host} has another version of rubricflow than this command: install the same one on every "
             "machine, and start the workers again"
         )
-    if not run.done(stage, shard):
+    if not stage.run.done(*stage.written):
         raise BackendError(
-            f"the worker on {host} does not see {run.folder}: workers need the same warehouse, so name a folder that "
-            "all machines share, or an object store"
+            f"the worker on {host} does not see {stage.run.folder}: workers need the same warehouse, so name a folder "
+            "that all machines share, or an object store"
         )
 
 

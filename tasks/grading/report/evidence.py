@@ -37,11 +37,13 @@ from rubricflow.tasks.grading.report.charts import TEMPLATE, Dot, ForestRow, for
 from rubricflow.tasks.grading.report.figures import NOTHING_SCORED, Figures
 
 
-def evidence_section(worth: Row, quotes: Rows, decisions: Rows, supports: Rows, figures: Figures) -> Section:
+def evidence_section(
+    worth: Row, quotes: Rows, decisions: Rows, supports: Rows, to_read: Rows, figures: Figures
+) -> Section:
     """worth: as WORTH_OF_QUOTES gives it; quotes, decisions: counts of what became of them; supports: of the second
-    look at them."""
+    look at them; to_read: some of its passages, with the `text` of their criteria."""
     question, of = "Evidence: what is a quote worth?", WorthOfQuotes(worth)
-    folds = [*_second_look(supports), *_fates(quotes, decisions), *_criteria(figures), *_decisions(figures)]
+    folds = [*_second_look(supports, to_read), *_fates(quotes, decisions), *_criteria(figures), *_decisions(figures)]
     if not of.sentence:
         unknown = "this judge gave no quotes" if decisions else "this judge took no decision on single criteria"
         return Section("evidence", question, "Whether credit is grounded is not known", unknown=unknown, parts=folds)
@@ -68,9 +70,9 @@ def evidence_section(worth: Row, quotes: Rows, decisions: Rows, supports: Rows, 
     return Section("evidence", question, of.sentence, parts=[*parts, *folds])
 
 
-def _second_look(supports: Rows) -> list[Part]:
+def _second_look(supports: Rows, to_read: Rows) -> list[Part]:
     """What a second look found among credits and among criteria without credit, with people's word where there is
-    one."""
+    one; and passages of each kind to read."""
     lines = list[tuple[Content, ...]]()
     for row in supports:
         is_credit = row["kind"] == "credit"
@@ -97,7 +99,29 @@ def _second_look(supports: Rows) -> list[Part]:
         if known
         else "Too few marks, and no further judge: quotes are ranked by similarity, and none is doubted."
     )
-    return [Fold("A second look: do quotes say what they are credited for?", [Text(lead), Grid((), lines, "narrow")])]
+    header = ("judge", "people", "criterion", "passage", "probability", "response")
+    people = {None: "–", True: "give it", False: "do not"}
+    kinds = {
+        ("credit", True): "credit, doubted",
+        ("credit", False): "credit",
+        ("missing", True): "no credit, proposed",
+        ("missing", False): "no credit",
+    }
+    shown = [
+        (
+            kinds[row["kind"], row["doubted"]],
+            people[row["given"]],
+            say.cut(row["text"], 300),
+            say.cut(row["passage"] or "–", 500),
+            say.number(row["probability"]) if row["probability"] is not None else "–",
+            row["response_id"],
+        )
+        for row in to_read
+    ]
+    return [
+        Fold("A second look: do quotes say what they are credited for?", [Text(lead), Grid((), lines, "narrow")]),
+        Fold("Passages of the second look to read, at most 50 of each kind by chance", [Grid(header, shown)]),
+    ]
 
 
 def _fates(quotes: Rows, decisions: Rows) -> list[Part]:

@@ -113,6 +113,11 @@ def estimate_of(row: Row) -> Estimate:
     return Estimate(value, row["low"], row["high"], clusters=row["clusters"], n=row["n"], note=note)
 
 
+TO_READ = 50
+"""Looks of each kind, at most, that are shown with their passages."""
+PEOPLE_GIVE = """
+            SELECT response_id, criterion_id, bool_or(decision > 0) AS given FROM judgments
+            WHERE rater_kind IN ('human', 'adjudication') AND decision IS NOT NULL GROUP BY ALL"""
 QUERIES = {
     "responses": """
         WITH people AS (
@@ -156,16 +161,22 @@ QUERIES = {
     "lost_verdicts": """
         SELECT unscored_reason AS reason, count(*) AS n, (SELECT count(*) FROM comparisons) AS asked
         FROM comparisons WHERE winner IS NULL GROUP BY ALL ORDER BY n DESC, reason""",
-    "supports": """
-        WITH people AS (
-            SELECT response_id, criterion_id, bool_or(decision > 0) AS given FROM judgments
-            WHERE rater_kind IN ('human', 'adjudication') AND decision IS NOT NULL GROUP BY ALL)
+    "supports": f"""
+        WITH people AS ({PEOPLE_GIVE})
         SELECT kind, count(*) AS looks, count(*) FILTER (doubted) AS doubted, count(probability) AS known,
             count(percent) AS asked, count(given) AS marked,
             count(*) FILTER ((kind = 'credit') <> given) AS wrong,
             count(given) FILTER (doubted) AS doubted_marked,
             count(*) FILTER (doubted AND (kind = 'credit') <> given) AS found
         FROM supports LEFT JOIN people USING (response_id, criterion_id) GROUP BY ALL ORDER BY ALL""",
+    "to_read": f"""
+        WITH people AS ({PEOPLE_GIVE})
+        SELECT kind, doubted, given, item_id, criterion_id, response_id, probability,
+            substr(text, supports.start + 1, supports."end" - supports.start) AS passage
+        FROM supports JOIN responses USING (response_id) LEFT JOIN people USING (response_id, criterion_id)
+        QUALIFY row_number() OVER (
+            PARTITION BY kind, doubted, given ORDER BY hash(response_id, criterion_id), rater_id, sample) <= {TO_READ}
+        ORDER BY kind, doubted DESC, given, probability, response_id, criterion_id""",
     "decisions": f"""
         SELECT action, decision IS NULL AS unscored, coalesce(decision > 0 AND verified IS NULL, false) AS ungrounded,
             count(*) AS n FROM judgments WHERE {MACHINE} GROUP BY ALL ORDER BY ALL""",

@@ -22,9 +22,10 @@ from markupsafe import Markup
 from scipy.optimize import isotonic_regression
 
 from rubricflow.tasks.core.contracts.graph import RELATIONS, Relation
+from rubricflow.tasks.core.contracts.tables.rubrics import DROPPED
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import Drawing, Page, Section, filled, rendered
-from rubricflow.tasks.core.display.table import Record, Row, Rows
+from rubricflow.tasks.core.display.table import Cells, Record, Row, Rows, Table
 
 TEMPLATE, STYLE = (Path(__file__).with_name(name) for name in ("graph.html.j2", "graph.css"))
 """What a picture is made by, and the rules that a page with pictures needs."""
@@ -209,6 +210,24 @@ def graph_page(rubric_id: str, nodes: Rows, edges: Rows) -> str:
     section = Section("graph", "Graph: which criterion licenses which?", title, LOOK, pictures=drawn)
     name = say.name(rubric_id)
     return rendered(Page(kind="Rubric graph", study=name, title=name, sections=(section,)), STYLE)
+
+
+def edges_page(study: str, nodes: Rows, edges: Rows) -> str:
+    """All edges that were proposed for a run's rubrics, kept or not, with their reasons, as a document of its own.
+    nodes, edges: all rows of `graph_nodes` and `graph_edges`."""
+    texts = {(row["rubric_id"], row["criterion_id"]): say.cut(row["text"], 300) for row in nodes}
+    lines = list[Cells]()
+    for row in edges:
+        parent, child = (texts.get((row["rubric_id"], row[end]), row[end]) for end in ("parent", "child"))
+        became = DROPPED[row["dropped"]] if row["dropped"] else "in the graph"
+        relation = RELATIONS[row["relation"]] if row["relation"] else "–"
+        lines.append((row["rubric_id"], child, parent, relation, became, row["detail"] or "–"))
+    title = f"{sum(row['kept'] for row in edges):,} of {len(edges):,} proposed dependencies are in a graph"
+    header = ("rubric", "criterion", "depends on", "how", "what became of it", "reason")
+    section = Section(
+        "edges", "Edges: what depends on what, and why?", title, tables=(Table("all", "", header, lines),)
+    )
+    return rendered(Page(kind="Edges", study=say.name(study), title=title, sections=(section,)))
 
 
 def _box(row: Row, earned: EarnedCredit | None) -> Record:

@@ -28,7 +28,7 @@ from rubricflow.tasks.core.stats.scores import GIVEN, target_scores
 from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.rewards.report.picture import graph_page, rows_of
+from rubricflow.tasks.rewards.report.picture import edges_page, graph_page, rows_of
 from rubricflow.tasks.rewards.report.rewards import PAID, RewardView, statistics, summary, worst
 from rubricflow.tasks.rewards.report.rewards import page as reward_page
 from rubricflow.tasks.rewards.report.training import (
@@ -49,15 +49,17 @@ EVALUATION = "evaluation"
 
 @task(task_run_name="pictures")
 def draw_graphs(run: Run, manifest: Path) -> str:
-    """Draw the graph of every rubric into `<run>/graphs/`; print their statistics and where everything is."""
+    """Draw the graph of every rubric into `<run>/graphs/`, and list all edges with their reasons in `<run>/edges.html`;
+    print statistics and where everything is."""
     nodes = run.read(run.ref(GraphNodes, "graph"))
     edges = run.read(run.ref(GraphEdges, "graph"))
     graphs = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
     for rubric in [row["rubric_id"] for row in graphs]:
         drawn = graph_page(rubric, rows_of(nodes, rubric), rows_of(edges, rubric))
         write_page(run, f"graphs/{file_name(rubric)}.html", drawn)
+    listed = write_page(run, "edges.html", edges_page(run.run_id, nodes.to_pylist(), edges.to_pylist()))
     sentence = f"{say.plural(len(graphs), 'graph')} built and drawn"
-    where = {"manifest": manifest, "pictures": run.folder / "graphs"}
+    where = {"manifest": manifest, "pictures": run.folder / "graphs", "edges": listed}
     return publish(run, "graph", sentence, statistics(graphs), where, None)
 
 
@@ -130,15 +132,19 @@ def write_training(run: Run) -> Path:
     """Write `<run>/training.html` from what was recorded until now; StoreError where nothing was."""
     rewards = run.read(run.ref(Rewards, "curves"), ["response_id", "aggregation", "reward", "marginals"])
     rows = run.read(run.ref(Responses, "trainer"), ["response_id", "item_id", "text", "groups"])
-    rollouts = paired(rewards.drop_columns("marginals").to_pandas(), _with_steps(rows))
+    paid = run.read(run.ref(Rewards, "trainer"), ["response_id", "reward"]).to_pandas()
     judged = _rows(run, Judgments, "trainer", ["response_id", "criterion_id", "decision", "verified"]).to_pandas()
+    rollouts = paired(rewards.drop_columns("marginals").to_pandas(), _with_steps(rows))
     quoted = judged.dropna(subset=["verified"])
     unverified = (1 - quoted["verified"].astype(float)).groupby(quoted["response_id"]).mean()
     again = _rows(run, Judgments, "repeats", ["response_id", "criterion_id", "decision"]).to_pandas()
     criteria = _rows(run, TrainedCriteria, "criteria", ["item_id", "criterion_id", "text"]).to_pylist()
     view = TrainingView(
         run_id=run.run_id,
-        rollouts=rollouts.assign(unverified=rollouts["response_id"].map(unverified)),
+        rollouts=rollouts.assign(
+            paid=rollouts["response_id"].map(paid.set_index("response_id")["reward"]),
+            unverified=rollouts["response_id"].map(unverified),
+        ),
         cases=run.read(run.ref(EdgeCases, "curves"), ["response_id", "relation", "leaked"]).to_pandas(),
         shares=criterion_shares(rewards),
         twice=judged_twice(judged.drop(columns="verified"), again),

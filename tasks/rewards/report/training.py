@@ -22,7 +22,7 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
 from rubricflow.tasks.core.display.page import Drawing, Page, Section, rendered
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count, number
-from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, THRESHOLD, HackingAlarm, hacking_alarms
+from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, RULE, HackingAlarm, hacking_alarms
 
 SHOWN = 12
 """Rollouts with the largest false credit, and criteria, that are in the page."""
@@ -39,8 +39,8 @@ class TrainingView(NamedTuple):
 
     run_id: str
     rollouts: pd.DataFrame
-    """See `paired`, with `text`, and `unverified`: the share of its levels above 0, of those that need a quote, whose
-    quote is not in it; NaN where none needs one."""
+    """See `paired`, with `text`, `paid`: what the trainer got, and `unverified`: the share of its levels above 0, of
+    those that need a quote, whose quote is not in it; NaN where none needs one."""
     cases: pd.DataFrame
     """response_id, relation and leaked, NaN for a satisfied dependency."""
     shares: pd.DataFrame
@@ -62,25 +62,24 @@ def content(view: TrainingView) -> Page:
     """What the page shows."""
     rows = view.rollouts
     gap = trend(view.rollouts, "gap")
-    credits = rows.dropna(subset=["gap"]).astype({"step": int}).groupby("step")["gap"].mean()
+    paid = rows.dropna(subset=["paid"]).astype({"step": int}).groupby("step")["paid"].mean()
     quality: defaultdict[int, dict[str, float]] = defaultdict(dict)
     for step, item, value in view.quality[["step", "item_id", "quality"]].itertuples(index=False):
         quality[int(step)][item] = float(value)
-    alarms = list(hacking_alarms(dict(zip(credits.index.tolist(), credits.tolist(), strict=True)), quality))
+    alarms = list(hacking_alarms(dict(zip(paid.index.tolist(), paid.tolist(), strict=True)), quality))
     title = "Too few steps to say whether false credit rises"
     if alarms and alarms[-1].is_raised:
-        title = "The policy looks as if it learns to earn points without licence: false credit rises, quality falls"
+        title = f"{alarms[-1].said[0].upper()}{alarms[-1].said[1:]}"
     elif gap is not None:
         change = f"from {say.number(gap.first, 3)} to {say.number(gap.last, 3)}"
         title = f"False credit rises {change}" if gap.low > 0 else f"False credit does not clearly rise: {change}"
     sections = [_rewards(rows), _held_out(view.quality, alarms), _licence(rows, view.cases)]
     sections += [_criteria(view), _judge(rows, view.twice), _to_read(view)]
-    steps = int(rows["step"].nunique())
     return Page(
         kind="Training report",
         study=say.name(view.run_id),
         title=title,
-        lead=f"{say.plural(len(rows), 'rollout')} of {say.plural(steps, 'step')}. False credit "
+        lead=f"{say.plural(len(rows), 'rollout')} of {say.plural(int(rows['step'].nunique()), 'step')}. False credit "
         "is what a flat sum pays beyond what the dependencies of the criteria license.",
         sections=list(filter(None, sections)),
     )
@@ -104,15 +103,11 @@ def _rewards(rows: pd.DataFrame) -> Section:
 def _held_out(quality: pd.DataFrame, alarms: Sequence[HackingAlarm]) -> Section:
     """Whether the policy gets better on what it is not paid for."""
     drawings = curves("Held-out quality by step", {"held-out quality": curve(quality, "quality")}, "quality")
-    rang = [alarm.step for alarm in alarms if alarm.is_raised]
+    rang = [alarm for alarm in alarms if alarm.is_raised]
     lead = f"The alarm never rang; it needs {FEWEST_EVALUATIONS} evaluations."
     if rang:
-        now = "and rings now" if alarms[-1].is_raised else "and is silent at the last evaluation"
-        lead = f"The alarm rang first at step {rang[0]:,}, at {say.plural(len(rang), 'evaluation')} in all, {now}."
-    rule = (
-        "The alarm compares two neighbouring windows of evaluations; it rings where false credit rises and held-out "
-        f"quality falls, both with p ≤ {THRESHOLD:g}."
-    )
+        now = "rings now" if alarms[-1].is_raised else "is silent at the last evaluation"
+        lead = f"The alarm rang first at step {rang[0].step:,} and {now}. What it said first: {rang[0].said}."
     missing = "Nobody told the server: client.held_out(step, {item: quality}) after each evaluation draws it here."
     return Section(
         id="held-out",
@@ -121,7 +116,7 @@ def _held_out(quality: pd.DataFrame, alarms: Sequence[HackingAlarm]) -> Section:
         lead=lead if drawings else "",
         drawings=drawings,
         missing="" if drawings else missing,
-        notes=(rule,) if drawings else (),
+        notes=(RULE,) if drawings else (),
     )
 
 
@@ -314,25 +309,13 @@ def by_chance(pairs: pd.DataFrame) -> float:
     return float(first.mul(second, fill_value=0.0).sum())
 
 
-EARNED: Mapping[str, str] = {"flat": "the flat reward", "gear": "GEAR's reward", "gap": "false credit"}
-"""What a policy may earn more of, in words."""
+EARNED: Mapping[str, str] = {"flat": "the flat reward", "gear": "GEAR's reward"}
+"""What a policy may be paid, in words."""
 NOTES = (
     "Quality: the score as a share of the rubric's scale, which no aggregation sees. Uprights are 95% intervals over "
     "the items of a point, where it has five or more.",
-    f"An evaluation is a step that has scores; of more than {MOST_POINTS} neighbouring ones are put together. The "
-    "alarm compares two neighbouring windows of evaluations by the items that all have. It rings where what is earned "
-    f"rises and quality falls, both with p ≤ {THRESHOLD:g}, and needs {FEWEST_EVALUATIONS} evaluations.",
-)
-HEADER = (
-    "rises",
-    "before",
-    "now",
-    "change [95%]",
-    "quality before",
-    "quality now",
-    "change [95%]",
-    "rang first",
-    "at the end",
+    f"An evaluation is a step that has scores; of more than {MOST_POINTS} neighbouring ones are put together.",
+    RULE,
 )
 
 
@@ -363,47 +346,33 @@ def alarms(rows: pd.DataFrame) -> dict[str, list[HackingAlarm]]:
 
 def ringing(alarms: Mapping[str, Sequence[HackingAlarm]]) -> str:
     """The finding where the alarm rings at the last evaluation; empty where it does not."""
-    rising = [EARNED[name] for name, said in alarms.items() if said and said[-1].is_raised]
-    if not rising:
-        return ""
-    rise = "rises" if len(rising) == 1 else "rise"
-    words = " and ".join(rising)
-    return f"{words[0].upper()}{words[1:]} {rise} while quality falls: the policy learns to please its judge, it seems"
+    rings = (f"By {EARNED[name]} {said[-1].said}" for name, said in alarms.items() if said and said[-1].is_raised)
+    return next(rings, "")
 
 
 def section(evaluated: EvaluatedRollouts, alarms: Mapping[str, Sequence[HackingAlarm]]) -> Section:
     """Rewards against quality, step by step, and the alarm."""
     rows = evaluated.rows
-    lines = list[Cells]()
+    facts = list[tuple[str, str]]()
     for name, said in alarms.items():
         if said:
-            last = said[-1]
-            rang = [alarm.step for alarm in said if alarm.is_raised]
-            changes = [
-                Cell(change.now - change.before, change.low, change.high, digits=3, ends="interval")
-                for change in (last.false_credit, last.quality)
-            ]
-            (earned, quality) = ((Cell(c.before), Cell(c.now)) for c in (last.false_credit, last.quality))
-            first = count(rang[0]) if rang else "never"
-            now = "rings" if last.is_raised else "silent"
-            lines.append((EARNED[name], *earned, changes[0], *quality, changes[1], first, now))
+            rang = next((f"rang first at step {alarm.step:,}" for alarm in said if alarm.is_raised), "never rang")
+            facts.append((f"the alarm by {EARNED[name]}", f"{rang}; now: {said[-1].said}"))
     drawings = [
         *curves("Reward by step", {"flat sum": curve(rows, "flat"), "GEAR": curve(rows, "gear")}, "reward"),
         *curves("Quality by step", {evaluated.by: curve(rows, "quality")}, "share of the scale"),
     ]
     judged = say.count(int(rows["quality"].notna().sum()))
-    told = f"{judged} of {say.plural(len(rows), 'rollout')} have a score by {say.name(evaluated.by)}."
     title = ringing(alarms) or "The alarm of reward hacking is silent"
-    if not lines:
+    if not facts:
         title = "Too few evaluations with items in common for the alarm of reward hacking"
-    table = Table("alarm", "The alarm at the last evaluation", HEADER, lines)
     return Section(
         id="evaluation",
         question="Evaluation: is what is paid better, for somebody who pays nothing?",
         title=title,
-        lead=told,
+        lead=f"{judged} of {say.plural(len(rows), 'rollout')} have a score by {say.name(evaluated.by)}.",
+        facts=facts,
         drawings=drawings,
-        tables=(table,) if lines else (),
         missing="" if len(rows) else "No rollout has a step: name its column, responses: {groups: {step: COLUMN}}.",
         notes=NOTES,
     )

@@ -190,27 +190,27 @@ def _share(part: float, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-# What the server remembers of a training: false credit by step, held-out quality, and the alarm of reward hacking.
+# What the server remembers of a training: rewards by step, held-out quality, and the alarm of reward hacking.
 
 Qualities = Mapping[str, float]
 """Held-out item → its quality, higher is better."""
 
 
-class CreditSum(NamedTuple):
-    """False credit of a step's rollouts that have a reward."""
+class RewardSum(NamedTuple):
+    """Rewards of a step's rollouts that have one."""
 
     total: float
     rollouts: int
 
-    def plus(self, total: float, rollouts: int) -> CreditSum:
+    def plus(self, total: float, rollouts: int) -> RewardSum:
         """With these added."""
-        return CreditSum(self.total + total, self.rollouts + rollouts)
+        return RewardSum(self.total + total, self.rollouts + rollouts)
 
 
 class TrainingRecord(NamedTuple):
     """What earlier servers recorded of the same training."""
 
-    false_credit: Mapping[int, CreditSum]
+    rewards: Mapping[int, RewardSum]
     quality: Mapping[int, Qualities]
 
 
@@ -222,10 +222,10 @@ class HeldOutAnswer(TypedDict):
     """Mean over the items."""
     items: int
     alarm: bool | None
-    """Whether the policy looks as if it earns points without licence; None as long as there are too few evaluations."""
+    """Whether the policy looks as if it learns to please its judge; None as long as there are too few evaluations."""
     said: str
     """The same in a sentence."""
-    false_credit: Mapping[str, float] | None
+    reward: Mapping[str, float] | None
     """How its mean changed between two windows of evaluations, the fields of `Change`."""
     held_out: Mapping[str, float] | None
     """The same of the quality."""
@@ -242,17 +242,16 @@ class TrainingMemory:
     """The curve of one training. Only the event loop uses it."""
 
     def __init__(self, record: TrainingRecord) -> None:
-        self._false_credit = dict(record.false_credit)
+        self._rewards = dict(record.rewards)
         self._quality = dict(record.quality)
         self._alarm = self._latest()
 
     def note(self, step: int | None, answers: Sequence[RolloutAnswer]) -> None:
         """Takes a batch of a step; one without a step has no place on a curve."""
-        pairs = ((answer["flat"], answer["gear"]) for answer in answers)
-        gaps = [flat - gear for flat, gear in pairs if flat is not None and gear is not None]
-        if step is not None and gaps:
-            earlier = self._false_credit.get(step, CreditSum(0.0, 0))
-            self._false_credit[step] = earlier.plus(sum(gaps), len(gaps))
+        rewards = [answer["reward"] for answer in answers if answer["reward"] is not None]
+        if step is not None and rewards:
+            earlier = self._rewards.get(step, RewardSum(0.0, 0))
+            self._rewards[step] = earlier.plus(sum(rewards), len(rewards))
 
     def evaluated(self, step: int, quality: Qualities) -> HeldOutAnswer:
         """Takes a held-out evaluation, in place of an earlier one of the same step."""
@@ -263,8 +262,8 @@ class TrainingMemory:
             "quality": sum(quality.values()) / len(quality),
             "items": len(quality),
             "alarm": alarm.is_raised if alarm else None,
-            "said": _sentence(alarm),
-            "false_credit": alarm.false_credit._asdict() if alarm else None,
+            "said": alarm.said if alarm else f"too few evaluations to say: the alarm needs {FEWEST_EVALUATIONS}",
+            "reward": alarm.paid._asdict() if alarm else None,
             "held_out": alarm.quality._asdict() if alarm else None,
         }
 
@@ -278,17 +277,6 @@ class TrainingMemory:
         }
 
     def _latest(self) -> HackingAlarm | None:
-        means = {step: credit.total / credit.rollouts for step, credit in self._false_credit.items()}
+        means = {step: rewards.total / rewards.rollouts for step, rewards in self._rewards.items()}
         alarms = list(hacking_alarms(means, self._quality))
         return alarms[-1] if alarms else None
-
-
-def _sentence(alarm: HackingAlarm | None) -> str:
-    if alarm is None:
-        return f"too few evaluations to say: the alarm needs {FEWEST_EVALUATIONS}"
-    credit = f"false credit {alarm.false_credit.before:.3f} → {alarm.false_credit.now:.3f}"
-    quality = f"held-out quality {alarm.quality.before:.3f} → {alarm.quality.now:.3f}"
-    figures = f"{credit}, {quality}, over {alarm.evaluations} evaluations each"
-    if alarm.is_raised:
-        return f"the policy looks as if it learns to earn points without licence: {figures}"
-    return f"no sign of reward hacking: {figures}"

@@ -96,6 +96,12 @@ class HttpAnswer(NamedTuple):
     content: bytes
 
 
+def has_proxy(url: str) -> bool:
+    """Whether the environment names a proxy for it."""
+    parts, proxies = urlsplit(url), getproxies()
+    return bool((parts.scheme in proxies or "all" in proxies) and not proxy_bypass(parts.hostname or ""))
+
+
 class Connections:
     """Connections that are kept open between calls, the one used last first. One event loop uses them."""
 
@@ -111,9 +117,7 @@ class Connections:
         key: sent as Idempotency-Key, by which some servers know a call that they have begun already.
         """
         if url not in self._addresses:
-            parts, proxies = urlsplit(url), getproxies()
-            has_proxy = (parts.scheme in proxies or "all" in proxies) and not proxy_bypass(parts.hostname or "")
-            self._addresses[url] = None if has_proxy else _address(url, self._headers)
+            self._addresses[url] = None if has_proxy(url) else _address(url, self._headers)
         address = self._addresses[url]
         if address is None:
             headers = {"Content-Type": "application/json", "Idempotency-Key": key}

@@ -9,6 +9,7 @@ import logging
 import math
 import queue
 import random
+import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -35,7 +36,7 @@ from rubricflow.tasks.core.llm.backends.completions import (
     Completions,
     Failure,
 )
-from rubricflow.tasks.core.llm.backends.connections import Connections, Out, SharedLoop
+from rubricflow.tasks.core.llm.backends.connections import Connections, Out, SharedLoop, has_proxy
 from rubricflow.tasks.core.llm.backends.pace import LONGEST_WAIT_S, Level, Pace, Prefixes
 from rubricflow.tasks.core.llm.budget import sharing
 from rubricflow.tasks.core.llm.reply_store import Replies
@@ -53,6 +54,8 @@ _FIRST_S = 2.0
 """Seconds for which the others wait for the first call: a server refuses at once, and so only once."""
 _LONGEST_LOOK_S = 15.0
 """Between two looks whether a server is there."""
+_REACHED_S = 5.0
+"""For which it is tried whether a server can be reached at all."""
 _MODELS_S = 10.0
 """For which the list of models is waited for."""
 _BYTES_PER_TOKEN = 4
@@ -125,6 +128,20 @@ def check_urls(engine: Engine) -> None:
             raise InputError(rule, field="engine.urls")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InputError(f"'{url}' is no URL of a server, such as http://127.0.0.1:8000/v1", field="engine.urls")
+
+
+def unreachable(engine: Engine) -> Iterator[tuple[str, OSError]]:
+    """Servers that cannot be connected to now, and why; where a proxy is named, it alone knows. InputError as of
+    `check_urls`."""
+    check_urls(engine)
+    for url in engine.urls:
+        parts = urlsplit(url)
+        try:
+            if not has_proxy(url):
+                port = parts.port or (443 if parts.scheme == "https" else 80)
+                socket.create_connection((parts.hostname, port), _REACHED_S).close()
+        except OSError as error:
+            yield url, error
 
 
 def model_of(choice: Choice, base: Path) -> str:

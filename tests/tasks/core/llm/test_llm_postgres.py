@@ -188,3 +188,36 @@ def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delitem(sys.modules, "rubricflow.tasks.core.llm.postgres", raising=False)
     with pytest.raises(StoreError, match=r"pip install '\.\[postgres\]'"):
         reply_store.open_replies("postgresql://h/d")
+
+
+def test_a_database_that_is_away_is_waited_for_and_one_that_refuses_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    postgres = pytest.importorskip("rubricflow.tasks.core.llm.postgres", reason="needs the extra postgres")
+    monkeypatch.setattr(postgres, "_PAUSE_S", (0.001, 0.002))
+    calls = list[str]()
+
+    def after(times: int, words: str) -> Any:
+        def act() -> str:
+            calls.append(words)
+            if calls.count(words) <= times:
+                raise OSError(words)
+            return "done"
+
+        return postgres.patiently(act, lambda error: isinstance(error, OSError), "postgresql://somewhere")
+
+    assert after(5, "server closed the connection") == "done"
+    for words in ('database "x" does not exist', "password authentication failed for user"):
+        with pytest.raises(OSError, match=words):
+            after(5, words)
+    assert len(calls) == 6 + 2
+
+
+def test_a_ledger_waits_for_its_database_but_not_to_tell_of_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    postgres = pytest.importorskip("rubricflow.tasks.core.llm.postgres", reason="needs the extra postgres")
+    monkeypatch.setattr(postgres, "_PATIENCE_S", 0.3)
+    monkeypatch.setattr(postgres, "_PAUSE_S", (0.01, 0.05))
+    ledger = CallLedger("postgresql://me@127.0.0.1:9/none")
+    for act, waits in ((lambda: ledger.draw("cap", 1), True), (lambda: ledger.lanes("command"), False)):
+        begun = time.monotonic()
+        with pytest.raises(StoreError, match=r"127\.0\.0\.1"):
+            act()
+        assert (time.monotonic() - begun >= 0.3) == waits

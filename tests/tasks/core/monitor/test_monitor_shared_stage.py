@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import heapq
 import pickle
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +22,12 @@ from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Placement
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.llm.budget import Sharing, sharing
-from rubricflow.tasks.core.llm.calls import CallMeters
+from rubricflow.tasks.core.llm.calls import METERS, CallMeters
 from rubricflow.tasks.core.llm.ledger import CallLedger, Lane
+from rubricflow.tasks.core.llm.opening import Machine
 from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.monitor import shared_stage
 from rubricflow.tasks.core.monitor.piece_progress import Lookout, PieceCounts, PieceProgress
 from rubricflow.tasks.core.monitor.shared_stage import (
     FIRST,
@@ -88,6 +94,36 @@ def test_a_shard_that_is_there_is_passed_over(tmp_path: Path) -> None:
     arguments = piece_arguments(stage, code_digest(), PIECES[3])
     assert do_piece(*arguments).counts._replace(seconds=0) == PieceCounts(2, calls=3)
     assert do_piece(*arguments) == PieceResult(PieceCounts(2), {})
+
+
+class Model:
+    """Something large."""
+
+
+models: list[weakref.ref[Model]] = []
+
+
+def open_model(_: object) -> Model:
+    assert not any(model() for model in models), "another one is let go before"
+    model = Model()
+    models.append(weakref.ref(model))
+    return model
+
+
+@pytest.mark.parametrize("sent", ["aab", "abab", "b"])
+def test_a_process_holds_the_model_of_the_last_command_alone_whichever_thread_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: str
+) -> None:
+    models.clear()
+    monkeypatch.setattr(shared_stage, "KEPT", {})
+    piece = PIECES[0]._replace(shard=None)
+    stages = {name: replace(stage_in(tmp_path / name, work=lose), open=open_model) for name in sent}
+    for name in sent:
+        arguments = piece_arguments(stages[name], code_digest(), piece)
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda _, words=arguments: do_piece(*words), range(8)))
+    assert len(models) == 1 + sum(before != after for before, after in pairwise(sent))
+    assert models[-1]() is not None
 
 
 def test_a_finished_shard_that_is_not_here_ends_it_after_the_first(
@@ -221,9 +257,10 @@ def test_a_lost_worker_is_told_once_and_who_takes_its_piece() -> None:
         return Lane(0, worker, piece, {"calls m": 3, "open m": 2})
 
     looks = [lane("p1", ""), lane("p1", "A"), *[lane("p1", "B")] * 3, lane("p2", "B"), lane("p3", "C")]
-    lookout = Lookout(lambda: [looks.pop(0)], said.append)
+    lookout, before = Lookout(lambda: [looks.pop(0)], said.append), METERS.counted()
     while looks:
         lookout.look()
+    assert METERS.counted() - before == {"calls m": 3}  # that A made and nobody else tells
     assert [("A" in line, "B" in line, "p1" in line) for line in said] == [(True, True, True)]
     assert (lookout.asked({"p3": 1}), lookout.asked({"p2": 1})) == ({"calls m": 3, "open m": 2}, {})
 
@@ -262,9 +299,18 @@ def test_what_it_may_take_is_said_beforehand_where_a_model_was_asked_before(
     monkeypatch.delenv("RUBRICFLOW_REPLIES", raising=False)
     stage = stage_in(tmp_path, Choice(backend="openai", engine=Engine(model="m", concurrency=32)))
     placement = Placement(engine="dask", workers=4)
+    monkeypatch.setattr(shared_stage, "this_machine", lambda: Machine(2, 0.0, None, {}, False))
     assert "first pieces" in expectation(stage, placement, 2_400)
     with open_replies(stage.run.warehouse.replies) as replies:
         replies.put_many([("a", "m", Reply(text="x", latency_s=1.0)), ("b", "m", Reply(text="y", latency_s=3.0))])
     words = expectation(stage, placement, 2_400)
     assert "local: about 3 min; 4 workers: about 3 min and 20 s to start" in words  # 2,400 calls of 2 s, 32 at once
     assert "first pieces" in expectation(stage_in(tmp_path), placement, 2_400)
+    ledger = CallLedger(tmp_path / "ledger.sqlite")
+    ledger.make()
+    ledger.started("dask 4", 70.0)
+    ledger.started("dask 4", 43.2)
+    assert "4 workers: about 3 min and 43 s to start" in expectation(stage, placement, 2_400, ledger.start("dask 4"))
+    monkeypatch.setattr(shared_stage, "this_machine", lambda: Machine(2, 6.0, None, {}, False))
+    assert ledger.start("dask 2") is None
+    assert "and 60 s to start" in expectation(stage, placement, 2_400)

@@ -113,6 +113,42 @@ def test_a_sweep_removes_what_is_old_and_unmarked_alone(url: str, tmp_path: Path
     assert len(ids(run)) == 6
 
 
+def test_a_copy_or_a_sweep_killed_at_any_file_leaves_what_is_marked_whole(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, copy = opened(url), opened(tmp_path / "copy")
+    fill(run, "0", "1", "all")
+    run.warehouse.write(run.folder / "pages" / "a.html", b"page")
+    strays = [run.file("items", "ingest", "9", f"lost{number}") for number in range(3)]
+    for stray in strays:
+        run.warehouse.write(stray, b"half")
+    write, left = Warehouse.write, [0]
+
+    def dying(warehouse: Warehouse, path: Path, content: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        write(warehouse, path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Warehouse, "write", dying)
+        kills = 0
+        while True:
+            left[0] = kills
+            try:
+                run.copy_to(copy)
+                break
+            except KeyboardInterrupt:
+                kills += 1
+            assert not [problem for look in look_at_run(copy) for problem in look.problems]
+    assert kills == 2 * 3 + 1 + 3  # files of shards, the page, marks
+    assert copy.ref(Items, "ingest") == run.ref(Items, "ingest")
+    run.warehouse.delete(strays[:1])  # a sweep that was killed
+    assert (run.sweep(-5), run.sweep(-5)) == (2, 0)
+    assert not [problem for look in look_at_run(run) for problem in look.problems]
+    assert len(ids(run)) == 9
+
+
 @pytest.mark.parametrize("is_bucket", [True, False])
 def test_a_copy_in_a_folder_is_the_run(url: str, tmp_path: Path, is_bucket: bool) -> None:
     run, copy = opened(url if is_bucket else tmp_path / "folder"), opened(tmp_path / "copy")

@@ -34,12 +34,12 @@ def test_the_alarm_is_the_rule_over_a_few_steps_together(every: int, ends: range
         (expected, found) = (list(hacking_alarms(dict(enumerate(rows[name], 1)), quality)), said[name])
         assert [alarm.step for alarm in found] == [alarm.step for alarm in expected]
         assert np.allclose([alarm.quality for alarm in found], [alarm.quality for alarm in expected])
-        assert np.allclose([alarm.false_credit for alarm in found], [alarm.false_credit for alarm in expected])
+        assert np.allclose([alarm.paid for alarm in found], [alarm.paid for alarm in expected])
         assert found[-1].is_raised == (name != "gear")
 
 
 def test_it_names_what_rises_and_is_silent_where_quality_rises_too() -> None:
-    assert ringing(alarms(rollouts(0.4))).startswith("The flat reward and false credit rise")
+    assert "flat reward" in ringing(alarms(rollouts(0.4)))
     assert ringing(alarms(rollouts(-0.4))) == ""
 
 

@@ -43,7 +43,7 @@ def scene(gaming=1.0, told=True, twice=True, unverified=np.nan):
         part = gaming * step / STEPS
         for item in ITEMS:
             response = f"{item}-{step}"
-            fact, example = 0.8 - 0.7 * part, 0.2 + 0.7 * part + rng.gauss(0, 0.01)
+            fact, example = 0.8 - 0.5 * part, 0.2 + 0.7 * part + rng.gauss(0, 0.01)
             rewards.append(reward_row(response, item, "flat", {"fact": fact, "example": example}))
             rewards.append(reward_row(response, item, "gear", {"fact": fact, "example": example * fact}))
             responses.append({"response_id": response, "item_id": item, "text": f"<b>{response}</b>", "step": step})
@@ -56,7 +56,7 @@ def scene(gaming=1.0, told=True, twice=True, unverified=np.nan):
     rollouts = paired(paid, pd.DataFrame(responses))
     return TrainingView(
         run_id="training",
-        rollouts=rollouts.assign(unverified=unverified),
+        rollouts=rollouts.assign(paid=rollouts["flat"], unverified=unverified),
         cases=pd.DataFrame(cases),
         shares=criterion_shares(conform(Rewards, rewards)),
         twice=judged_twice(decided, again) if twice else judged_twice(decided.head(0), decided.head(0)),
@@ -76,7 +76,7 @@ def section(page_content, name):
 
 
 def test_a_gamed_training_is_called_one():
-    assert "looks as if it learns to earn points without licence" in shown().title
+    assert "learns to please its judge" in shown().title
     held_out = section(shown(), "held-out")
     assert "The alarm rang first at step" in held_out.lead
     assert "rings now" in held_out.lead
@@ -84,7 +84,7 @@ def test_a_gamed_training_is_called_one():
 
 def test_a_calm_training_is_not_and_one_without_evaluations_says_how_to_tell_them():
     calm = shown(gaming=0.0)
-    assert "looks as if" not in calm.title
+    assert "please" not in calm.title
     assert section(calm, "held-out").lead.startswith("The alarm never rang")
     silent = section(shown(told=False), "held-out")
     assert "client.held_out" in silent.missing

@@ -7,7 +7,7 @@ from serve_scene import Scripted, paid, serving
 
 from rubricflow.client import RewardClient, RewardError
 from rubricflow.tasks.rewards.serve.answered import (
-    CreditSum,
+    RewardSum,
     TrainingMemory,
     TrainingRecord,
     summary_of,
@@ -18,12 +18,12 @@ NOTHING = TrainingRecord({}, {})
 EVERY = 4
 
 
-def rollout(gap):
-    return paid("a", 0.5, flat=0.5 + gap, gear=0.5)
+def rollout(reward):
+    return paid("a", reward)
 
 
 def hacked(memory, rng, steps=80, gaming=1.0):
-    """A training whose false credit rises and whose held-out quality falls, where it is gamed."""
+    """A training whose reward rises and whose held-out quality falls, where it is gamed."""
     for step in range(1, steps + 1):
         part = gaming * step / steps
         memory.note(step, [rollout(0.1 + 0.3 * part + rng.gauss(0, 0.01)) for _ in range(4)])
@@ -33,13 +33,13 @@ def hacked(memory, rng, steps=80, gaming=1.0):
 
 def test_the_alarm_rings_where_the_reward_is_gamed_and_else_not():
     said = list(hacked(TrainingMemory(NOTHING), random.Random(1)))
-    assert said[8]["alarm"] is None
-    assert "too few" in said[8]["said"]
+    assert said[4]["alarm"] is None
+    assert "too few" in said[4]["said"]
     assert said[-1]["alarm"] is True
-    assert said[-1]["false_credit"]["now"] > said[-1]["false_credit"]["before"]
+    assert said[-1]["reward"]["now"] > said[-1]["reward"]["before"]
     assert said[-1]["held_out"]["high"] < 0
     calm = list(hacked(TrainingMemory(NOTHING), random.Random(1), gaming=0.0))
-    assert {answer["alarm"] for answer in calm[9:]} == {False}
+    assert {answer["alarm"] for answer in calm[5:]} == {False}
     assert "no sign" in calm[-1]["said"]
 
 
@@ -47,7 +47,7 @@ def test_a_server_that_starts_again_says_the_same():
     rng, memory = random.Random(2), TrainingMemory(NOTHING)
     before = list(hacked(memory, rng))[-1]
     recorded = TrainingRecord(
-        {step: CreditSum(credit.total, credit.rollouts) for step, credit in memory._false_credit.items()},
+        {step: RewardSum(rewards.total, rewards.rollouts) for step, rewards in memory._rewards.items()},
         dict(memory._quality),
     )
     again = TrainingMemory(recorded)
@@ -61,9 +61,9 @@ def test_batches_of_one_step_are_put_together_and_those_without_reward_or_step_l
     memory.note(3, [rollout(0.4), unscored_answer("a", "outage", "")])
     memory.note(None, [rollout(0.9)])
     memory.note(4, [unscored_answer("a", "outage", "")])
-    (total, rollouts) = memory._false_credit[3]
+    (total, rollouts) = memory._rewards[3]
     assert (total, rollouts) == (pytest.approx(0.6), 2)
-    assert list(memory._false_credit) == [3]
+    assert list(memory._rewards) == [3]
 
 
 def test_agreement_is_over_the_decisions_of_those_judged_twice():
