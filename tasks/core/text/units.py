@@ -19,7 +19,7 @@ _LONGEST = 40
 _ABBREVIATIONS = frozenset(
     {"e.g.", "i.e.", "cf.", "vs.", "viz.", "approx.", "ca.", "mr.", "mrs.", "ms.", "dr.", "prof.", "st.", "jr.", "sr."}
     | {"no.", "nr.", "fig.", "eq.", "vol.", "ed.", "eds.", "p.", "pp.", "inc.", "ltd.", "co.", "u.s.", "u.k."}
-    | {"a.m.", "p.m."}
+    | {"a.m.", "p.m.", "z.b.", "d.h.", "u.a.", "bzw."}
 )
 _INITIAL = re.compile(r"\W*[A-Z]\.")
 _NUMBER = re.compile(r"\W*\d{1,3}\.")

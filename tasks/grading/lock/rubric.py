@@ -18,7 +18,7 @@ from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.study import Derived, RubricSettings
 from rubricflow.tasks.core.contracts.settings.written import composed, parse, position, read_yaml
 from rubricflow.tasks.core.stats.agreement import SLACK
-from rubricflow.tasks.core.text.units import units
+from rubricflow.tasks.grading.lock.reference import ReferenceChoice, ReferencePoint, reference_points
 
 
 class RubricFile(Frozen):
@@ -144,22 +144,31 @@ def _listed(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
 
 def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
     """Gold points and misconceptions of an item; none without a gold point."""
-    weights = None
+    choices: list[ReferenceChoice] = []
     if plan.origin == "key_elements":
-        points = [element.strip() for element in item["key_elements"]]
-        weights = item.get("key_weights")
+        elements = item["key_elements"]
+        weights = item.get("key_weights") or [1.0] * len(item["key_elements"])
+        if len(weights) != len(elements):
+            raise InputError(f"item '{item['item_id']}' has {len(elements)} key elements, but {len(weights)} weights")
+        points = [ReferencePoint(text.strip(), weight) for text, weight in zip(elements, weights, strict=True)]
     elif answers := item.get("reference_answers"):
-        points = [" — or: ".join(" ".join(answer.split()) for answer in answers)]  # of answers each as good, one point
+        points = [ReferencePoint(" — or: ".join(" ".join(answer.split()) for answer in answers))]  # each as good
     else:
-        answer = item["reference_answer"] or ""
-        points = [answer[unit.start : unit.end] for unit in units(answer) if unit.kind == "sentence"]
-    if not any(points):
+        points, choices = reference_points(item["reference_answer"] or "", item["question"])
+    points = [point for point in points if point.text]
+    if not points:
         return ()
-    weights = weights or [1.0] * len(points)
-    if len(weights) != len(points):
-        raise InputError(f"item '{item['item_id']}' has {len(points)} key elements, but {len(weights)} weights")
-    weighted = [(point, weight) for point, weight in zip(points, weights, strict=True) if point]
-    criteria = [_point(f"P{number}", point, plan, weight) for number, (point, weight) in enumerate(weighted, 1)]
+    criteria = []
+    for number, choice in enumerate(choices, 1):
+        count = {"points": range(choice.most + 1)}
+        whole = {"id": f"K{number}", "trait": "content", "text": choice.text, "weight": choice.most, "count": count}
+        criteria.append(Criterion.model_validate(whole))
+    for number, point in enumerate(points, 1):
+        criterion = _point(f"P{number}", point.text, plan, point.weight)
+        if point.of is not None:  # one of several is said or not
+            levels = (plan.levels[0], plan.levels[-1])
+            criterion = criterion.model_copy(update={"parent": f"K{point.of + 1}", "levels": levels})
+        criteria.append(criterion)
     for number, text in enumerate(item.get("misconceptions") or [], 1):
         criteria.append(Criterion(id=f"M{number}", trait="content", text=text, kind="misconception", weight=-1))
     return tuple(criteria)

@@ -222,10 +222,14 @@ def _points(rubric: Rubric) -> Found:
     is_plain = all(criterion.kind == "gold_point" and criterion.weight == 1 for criterion in whole)
     one_trait = len({criterion.trait for criterion in whole}) == 1
     earned = together(whole)
-    span = rubric.scale.max - rubric.scale.min
-    if len(whole) > 2 and is_plain and one_trait and earned > 2 * span:
-        text = f"{len(whole)} points share {span:g}, so each is worth {span / earned:.2g} of a point and the top asks "
-        text += "for nearly all of them. Where a guide asks for some of many, give them a parent with a count."
+    steps = rubric.scale.levels - 1
+    if len(whole) > 2 and is_plain and one_trait and earned > 2 * steps:
+        text = (
+            f"{len(whole)} points share {steps} steps of the scale, so each is worth {steps / earned:.2g} of one and "
+        )
+        text += (
+            "the top asks for nearly all of them. Where a guide asks for some of many, give them a parent with a count."
+        )
         yield [criterion.id for criterion in whole], text
 
 

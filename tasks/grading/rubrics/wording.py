@@ -8,68 +8,25 @@ import re
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
+from rubricflow.tasks.core.text.clauses import second_statement
 from rubricflow.tasks.core.text.tokens import tokens
 
 # Two facts in a sentence.
 
-_FINITE = r"(?:is|are|was|were|has|have|had|does|do|did|can|cannot|could|will|would|may|might|should|must)(?:n['’]t)?\b"
-_ADVERB = r"(?:(?:then|so|also|therefore|thus|not|never|always|only|later|finally|usually|often)\s+)*"
-_OBJECT = r"(?:a|an|the|it|its|them|him|her|his|their|each|every|all|only|how|what)\b"
-_PARTICLE = r"(?:over|out|up|away|off)\b"
-_NO_VERB = (
-    r"(?!(?:of|to|in|on|at|for|from|by|with|without|within|into|onto|about|over|under|between|through|as|than|that|"
-    r"what|why|how|when|where|whether|who|which|if|because|since|like|both|all|also|its|their|his|her|the|a|an|more|"
-    r"most|less|least|so|not|even|such|some|any|no|only|just|then|before|after|until|across|around|against)\b)"
-)
-_VERB = rf"{_NO_VERB}[a-z]+\s+(?:{_OBJECT}|{_PARTICLE})"
-_CLAUSE = re.compile(rf"\s*{_ADVERB}(?:{_FINITE}|{_VERB})", re.I)
-_SUBJECT = re.compile(
-    rf"\s*{_ADVERB}(?:(?:it|they|he|she|this|these|those|we|you)\b|"
-    r"(?:the|a|an|its|their|his|her|no|some)\s+(?:\w+\s+){1,4}?)"
-    rf"(?=.*?(?:\b{_FINITE}|\b{_VERB}))",
-    re.I,
-)
-_HAS_VERB = re.compile(
-    rf"\b{_FINITE}|\b[a-z]+\s+(?:it|them)\b|\b{_NO_VERB}[a-z]+(?:s|ed|es)\s+(?:{_OBJECT}|{_PARTICLE}|[a-z]+\b)", re.I
-)
-_JOINT = re.compile(r"\s*;\s*|(?P<comma>,)?\s+(?:and|but)\s+(?P<then>then\b)?", re.I)
-_ASK = re.compile(r"\band\s+(?:for\s+)?(?:how|why|when|where|what|which|whether|who)\b", re.I)
-_AGAIN = re.compile(r"(?:that is|i\.e\.|in other words|namely)\b", re.I)
-_BOUNDARY = re.compile(
-    r"\b(?:is|are|counts?(?: as| for)?|suffices?|do(?:es)?)\s+(?:none|nothing|no|not)\b(?:\s+(?:\w+\s*){0,2})?$|"
-    r"\b(?:enough|suffices?|counts?(?:,? too)?)$",
-    re.I,
-)
-"""What a criterion says of its own limits, as in `…; a longer time is none`."""
 OR = " — or: "
 """Between answers each as good, of which one criterion is made."""
 AND_OR = re.compile(r"\band/or\b", re.I)
+_ASK = re.compile(r"\band\s+(?:for\s+)?(?:how|why|when|where|what|which|whether|who)\b", re.I)
 
 
 def joins_two(text: str) -> str | None:
-    """The second fact of a criterion's text; None where it states one, as far as can be seen: `Grammar and spelling
-    hold up` is one verb of two nouns, and an `or` asks for one of two."""
+    """The second fact of a criterion's text; None where it states one, as far as can be seen."""
     if asked := _ASK.search(text):
         before = text[: asked.start()]
         if re.search(r"\b(?:how|why|when|where|what|which|whether|who)\b", before, re.I):
             return text[asked.start() :].strip(" .")
-    for joint in _JOINT.finditer(text):
-        left = text[: joint.start()]
-        right = text[joint.end() :]
-        follows = re.split(r"[;.]", right)[0]
-        if joint.group().strip() == ";":
-            is_more = not (_AGAIN.match(follows) or _BOUNDARY.search(follows.strip()))
-            if is_more and len(tokens(left)) > 2 and len(tokens(follows)) > 2:
-                return follows.strip(" .")
-            continue
-        if not _HAS_VERB.search(left.rpartition(";")[2]):
-            continue
-        is_own = joint["comma"] or joint["then"]
-        if _BOUNDARY.search(follows.strip()):
-            continue
-        if _CLAUSE.match(follows) or (is_own and _SUBJECT.match(follows)):
-            return follows.strip(" .")
-    return None
+    cut = second_statement(text)
+    return re.split(r"[;.]", text[cut[1] :])[0].strip(" .") if cut else None
 
 
 # Two sentences: whether both can hold, and whether they say the same.

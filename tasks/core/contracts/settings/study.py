@@ -26,8 +26,9 @@ class Derived(Frozen):
     """Rubrics made from what the items carry, for items that no authored rubric names."""
 
     origin: Literal["reference_answer", "key_elements", "criteria"]
-    """The sentences of the reference answer, or the listed elements, become gold points (of several reference answers
-    one point: that the response says what any of them says); or the item lists its criteria itself."""
+    """What the reference answer says, or the listed elements, become gold points (of several reference answers one
+    point: that the response says what any of them says); or the item lists its criteria itself. A reference answer's
+    lists, its points in brackets and how many the question asks for are kept to (docs/rubrics.md)."""
     scale: Scale | None = None
     """The score scale of these items; where not given, each item's own: 0 to the marks that its criteria or weighted
     elements add up to."""
@@ -37,8 +38,8 @@ class Derived(Frozen):
     """Kind of the criteria made."""
     evidence: EvidenceType = "local_quote"
     """Their evidence type."""
-    levels: tuple[str, ...] = ("absent", "in part", "present")
-    """Their levels, where the item says none."""
+    levels: tuple[str, ...] = ("not said", "said in part: some of it is missing or wrong", "said, in whatever words")
+    """Their levels, where the item says none; of what one of several suffices for, the lowest and the highest."""
 
     @model_validator(mode="after")
     def _bears_marks(self) -> Derived:

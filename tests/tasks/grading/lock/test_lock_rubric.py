@@ -58,7 +58,7 @@ def test_of_several_reference_answers_one_point_is_made_that_any_of_them_makes()
 
 def test_sentences_of_the_reference_answer_become_gold_points() -> None:
     made = derived(item(), FROM_ANSWER)
-    assert [c.text for c in made.criteria] == ["Heat.", "Use e.g. light.", "3.5 V."]
+    assert [c.text for c in made.criteria] == ["Heat", "Use e.g. light", "3.5 V"]
     assert [c.id for c in made.criteria] == ["P1", "P2", "P3"]
     assert {(c.kind, c.weight, c.top, c.evidence) for c in made.criteria} == {("gold_point", 1.0, 2, "local_quote")}
     assert (made.rubric_id, made.scale, made.text) == ("r", Scale.model_validate(SCALE), item()["reference_answer"])

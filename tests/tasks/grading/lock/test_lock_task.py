@@ -65,7 +65,7 @@ def test_each_rubric_is_locked_once_and_told_by_its_origin(tmp_path: Path) -> No
     found = {
         row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in run.read(refs.bundles).to_pylist()
     }
-    assert [c.text for c in found["i"].criteria] == ["Heat i.", "Light."]
+    assert [c.text for c in found["i"].criteria] == ["Heat i", "Light"]
     assert found["mine"].scale.max == 10
 
 
@@ -150,7 +150,7 @@ def test_what_is_stored_unlocks(tmp_path: Path) -> None:
     found = {
         row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in run.read(refs.bundles).to_pylist()
     }
-    assert [c.text for c in found["i"].criteria] == ["Heat i.", "Light."]
+    assert [c.text for c in found["i"].criteria] == ["Heat i", "Light"]
     assert found["mine"].scale.max == 10
 
 
