@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import resource
 import subprocess
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,21 @@ if importlib.util.find_spec("hypothesis"):  # the environment of tests/engines h
     resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
     # Nothing is timed in a test. `make test` draws the same cases every time, plain pytest draws new ones.
-    settings.register_profile("plain", deadline=None)
+    settings.register_profile("plain", deadline=None, max_examples=30)
     settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
     settings.load_profile("plain")
 
+# Nothing waits for the disk: what survives a power cut no test can say.
+os.fsync = lambda descriptor: None  # type: ignore[assignment]
+
+gc.disable()  # until all tests are collected: what that imports stays, and would be gone through again and again
+
 HOUSE = Path(__file__).resolve().parents[1]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -67,3 +78,12 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the real data sets in ../shared/data, which only this project's own machines have")
     return folder
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Any]]:
+    """serve(play, …): a server of `builders.loopback`, which is closed when the test ends."""
+    from builders.loopback import Server
+
+    with ExitStack() as servers:
+        yield lambda *words, **more: servers.enter_context(closing(Server(*words, **more)))

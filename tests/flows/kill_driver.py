@@ -304,12 +304,14 @@ class Trial:
     """A study, the outcome of a run of it that nobody killed, and kills."""
 
     def __init__(self, folder: Path, plain_checks: bool = False) -> None:
-        """plain_checks: for all runs that are not about a checkpoint, and no figures: they take half of the time."""
-        import great_expectations  # noqa: F401  (so that no child has to)
+        """plain_checks: for all runs, and no figures: they take half of the time."""
         from tiny_study import make_study
 
         import rubricflow.flows.cli
         import rubricflow.flows.grade  # noqa: F401
+
+        if not plain_checks:
+            import great_expectations  # noqa: F401  (so that no child has to)
 
         self.folder, self.plain_checks = folder, plain_checks
         self.study = make_study(folder / "study")
@@ -321,9 +323,8 @@ class Trial:
         self.whole = outcome(folder / "whole")
 
     def _run(self, name: str, point: Point | None, study: Path | None = None) -> None:
-        if self.plain_checks and "validation" not in name:
-            use_plain_checks(pytest.MonkeyPatch())
         if self.plain_checks:
+            use_plain_checks(pytest.MonkeyPatch())
             measure_nothing(pytest.MonkeyPatch())
         tempfile.tempdir = os.environ["TMPDIR"] = str(self._temporary(name))
         run(study or self.study, self.folder / name, self.folder / f"{name}.calls", point)

@@ -196,7 +196,7 @@ def test_a_plan_proposes_the_cascade_that_the_marked_answers_of_finished_runs_al
 
 
 def test_levels_that_people_set_are_mapped_as_the_step_does_whose_score_the_answer_has(tmp_path):
-    study = make_study(tmp_path)
+    study = make_study(tmp_path, answers=200, labelled=100)
     text = study.read_text()
     told = "protocol: rulers\n{0}backend: simulated\n{0}truth: {{rater: one, noise: {1}, seed: {2}}}\n"
     judge = f"judge:\n  {told.format('  ', 0.3, 1)}  escalate:\n    - {told.format('      ', 0.02, 2)}"

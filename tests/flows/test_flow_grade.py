@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from builders.command import command
 from builders.plain_checks import great_expectations
 from tiny_study import make_study
-from typer.testing import CliRunner
 
-from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
@@ -25,7 +24,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     study = make_study(folder)
     words = ["grade", str(study), "--warehouse", str(folder / "house")]
     with great_expectations():
-        result = CliRunner().invoke(cli.app, words, catch_exceptions=False)
+        result = command(*words)
     assert result.exit_code == 0, result.output
     house = Warehouse.open(folder / "house")
     return study, house.run(house.runs()[-1])
@@ -79,7 +78,7 @@ def test_the_same_study_resumes_itself_without_the_judge(
 
     monkeypatch.setattr("rubricflow.tasks.grading.judge.shard_judge.rater", forbidden)
     house = str(run.warehouse.root)
-    result = CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", house], catch_exceptions=False)
+    result = command("grade", study, "--warehouse", house)
     assert result.exit_code == 0
     assert run.warehouse.runs() == [run.run_id]
     assert run.ref(Attempts, "judge") == before
@@ -89,9 +88,7 @@ def test_evaluation_settings_make_another_run_with_the_same_grade_digest(graded:
     study, run = graded
     other = study.with_name("other.yaml")
     other.write_text(study.read_text().replace("draws: 50", "draws: 100"))
-    result = CliRunner().invoke(
-        cli.app, ["grade", str(other), "--warehouse", str(run.warehouse.root)], catch_exceptions=False
-    )
+    result = command("grade", other, "--warehouse", run.warehouse.root)
     assert result.exit_code == 0
     manifests = [
         json.loads((run.warehouse.root / name / "manifest.json").read_bytes()) for name in run.warehouse.runs()
@@ -103,7 +100,7 @@ def test_evaluation_settings_make_another_run_with_the_same_grade_digest(graded:
 def test_sql_answers_a_named_question(graded: tuple[Path, Run]) -> None:
     _, run = graded
     where = ["--run", run.run_id, "--warehouse", str(run.warehouse.root)]
-    result = CliRunner().invoke(cli.app, ["sql", "lineage", "response_id=x1", *where], catch_exceptions=False)
+    result = command("sql", "lineage", "response_id=x1", *where)
     (row,) = csv.DictReader(result.stdout.splitlines())
     assert row["response_id"] == "x1"
     assert row["role"] == "grade"
@@ -111,7 +108,7 @@ def test_sql_answers_a_named_question(graded: tuple[Path, Run]) -> None:
 
 def test_sql_says_what_is_wrong_with_a_query(graded: tuple[Path, Run]) -> None:
     _, run = graded
-    result = CliRunner().invoke(cli.app, ["sql", "SELECT nothing FROM nowhere", "--warehouse", str(run.warehouse.root)])
+    result = command("sql", "SELECT nothing FROM nowhere", "--warehouse", run.warehouse.root)
     assert result.exit_code == 2
     assert "nowhere" in result.stderr
 
@@ -119,7 +116,7 @@ def test_sql_says_what_is_wrong_with_a_query(graded: tuple[Path, Run]) -> None:
 def test_a_run_compared_with_itself_differs_in_nothing(graded: tuple[Path, Run]) -> None:
     _, run = graded
     house = ["--warehouse", str(run.warehouse.root)]
-    result = CliRunner().invoke(cli.app, ["compare", run.run_id, run.run_id, *house], catch_exceptions=False)
+    result = command("compare", run.run_id, run.run_id, *house)
     found = {row["statistic"]: row for row in csv.DictReader(result.stdout.splitlines())}
     assert float(found["qwk"]["b - a"]) == 0.0
     assert float(found["qwk"]["p"]) == 1.0
@@ -130,10 +127,10 @@ def test_a_run_compared_with_itself_differs_in_nothing(graded: tuple[Path, Run])
 
 def test_a_study_of_recorded_replies_is_proved_with_its_replies(tmp_path: Path) -> None:
     study = make_study(tmp_path)
-    result = CliRunner().invoke(cli.app, ["validate", str(study)], catch_exceptions=False)
+    result = command("validate", study)
     assert "recorded replies: 119 replies" in result.output
     (tmp_path / "replies.csv").unlink()
-    result = CliRunner().invoke(cli.app, ["validate", str(study)])
+    result = command("validate", study)
     assert result.exit_code == 2
     assert "replies.csv: no such file" in result.stderr
 
@@ -142,9 +139,7 @@ def test_without_any_human_score_the_raw_scores_stand(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     lines = study.read_text().splitlines()
     study.write_text("\n".join(line for line in lines if "scores:" not in line and "evaluation:" not in line))
-    result = CliRunner().invoke(
-        cli.app, ["grade", str(study), "--warehouse", str(tmp_path / "house")], catch_exceptions=False
-    )
+    result = command("grade", study, "--warehouse", tmp_path / "house")
     assert result.exit_code == 0
     house = Warehouse.open(tmp_path / "house")
     predictions = rows(house.run(house.runs()[-1]), Predictions, "calibrate")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.command import command
 from builders.graded import answer, graded_run
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from rubricflow.flows import gradebook
-from rubricflow.flows.cli import app
 
 ANSWERS = (answer("a1", "q1", "ann"), answer("b1", "q1", "ben", route="review"))
 
@@ -25,14 +25,14 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "study.yaml"
 
 
-def command(name: str, study: Path, to: Path, *options: Any) -> Result:
+def gradebook_of(name: str, study: Path, to: Path, *options: Any) -> Result:
     house = study.parent / "warehouse"
-    return CliRunner().invoke(app, [name, str(study), "--to", str(to), "--warehouse", str(house), *options])
+    return command(name, study, "--to", to, "--warehouse", house, *options)
 
 
 def test_grades_are_written_and_what_waits_is_said(study: Path) -> None:
     to = study.parent / "grades.csv"
-    result = command("grades", study, to)
+    result = gradebook_of("grades", study, to)
     assert result.exit_code == 0
     assert "1 of 2 answers have a score: 1 released, 0 settled by a person" in result.output
     assert f"next: rubricflow review {study}" in result.output
@@ -53,7 +53,7 @@ def test_grades_are_written_and_what_waits_is_said(study: Path) -> None:
 def test_what_makes_no_sense_is_refused_before_anything_is_written(
     study: Path, to: str, options: tuple[str, ...], words: str
 ) -> None:
-    result = command("grades", study, study.parent / to, *options)
+    result = gradebook_of("grades", study, study.parent / to, *options)
     assert result.exit_code == 2
     assert words in result.output
     assert not (study.parent / to).exists()
@@ -61,17 +61,17 @@ def test_what_makes_no_sense_is_refused_before_anything_is_written(
 
 def test_a_file_that_was_changed_is_kept_unless_told(study: Path) -> None:
     to = study.parent / "grades.csv"
-    assert command("grades", study, to).exit_code == 0
-    assert command("grades", study, to, "--wide").exit_code == 0
+    assert gradebook_of("grades", study, to).exit_code == 0
+    assert gradebook_of("grades", study, to, "--wide").exit_code == 0
     to.write_text("changed")
-    assert command("grades", study, to).exit_code == 2
+    assert gradebook_of("grades", study, to).exit_code == 2
     assert to.read_text() == "changed"
-    assert command("grades", study, to, "--overwrite").exit_code == 0
+    assert gradebook_of("grades", study, to, "--overwrite").exit_code == 0
 
 
 def test_feedback_says_where_it_is_and_for_whom(study: Path) -> None:
     to = study.parent / "feedback"
-    result = command("feedback", study, to)
+    result = gradebook_of("feedback", study, to)
     assert result.exit_code == 0
     assert "2 pages, one a student, to give out" in result.output
     assert "for teachers only" in result.output

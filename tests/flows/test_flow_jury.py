@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.command import command
 from builders.files import write_csv
 from builders.loopback import Server, body_of, http
 from tiny_study import RUBRICS
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.tables.evaluation import Checks
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, Jurors, JuryRules
 from rubricflow.tasks.core.store.catalogue import read_manifest
@@ -74,8 +74,7 @@ class Scene:
         (folder / "study.yaml").write_text(STUDY + "".join(jurors))
 
     def grade(self) -> Result:
-        words = ["grade", str(self.folder / "study.yaml"), "--warehouse", str(self.folder / "house")]
-        return CliRunner().invoke(cli.app, words, catch_exceptions=False)
+        return command("grade", self.folder / "study.yaml", "--warehouse", self.folder / "house")
 
     @property
     def run(self) -> Run:
@@ -151,23 +150,22 @@ def test_the_rules_are_held_against_the_contract_and_verify_sees_a_change_of_the
     whole = file.read_bytes()
     file.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
     words = ["verify", run.run_id, "--warehouse", str(scene.folder / "house")]
-    result = CliRunner().invoke(cli.app, words)
+    result = command(*words)
     file.write_bytes(whole)
     assert result.exit_code
     assert "jury_rules" in result.output
-    assert CliRunner().invoke(cli.app, words).exit_code == 0
+    assert command(*words).exit_code == 0
 
 
 def test_every_juror_is_seen_by_validate_and_the_dry_run(scene: Scene) -> None:
     study = str(scene.folder / "study.yaml")
-    runner = CliRunner()
-    printed = runner.invoke(cli.app, ["validate", study], catch_exceptions=False).output
+    printed = command("validate", study).output
     assert all(f"juror {name}" in printed for name in NAMES)
-    printed = runner.invoke(cli.app, ["grade", study, "--dry-run"], catch_exceptions=False).output
+    printed = command("grade", study, "--dry-run").output
     assert all(f"a, {name}" in printed for name in NAMES)
 
 
 def test_a_question_of_sql_lists_the_calls_behind_a_jurys_score(scene: Scene) -> None:
     words = ["sql", "lineage", "response_id=x4", "--run", scene.run.run_id, "--warehouse", str(scene.folder / "house")]
-    printed = CliRunner().invoke(cli.app, words, catch_exceptions=False).output
+    printed = command(*words).output
     assert printed.count(",grade,") == len(NAMES)

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import yaml
+from builders.command import command
 from builders.plain_checks import great_expectations
 from safetensors import safe_open
-from typer.testing import CliRunner
 
-from rubricflow.flows import cli
 from rubricflow.flows.annotate import annotate, settle
 from rubricflow.flows.bottleneck import bottleneck
 from rubricflow.flows.grade import grade
@@ -52,6 +51,7 @@ def study_in(folder: Path) -> Path:
     content["bottleneck"] |= {"methods": ["rec_cbm", "plm"], "seeds": [0], "grader": "grader.safetensors"}
     content["bottleneck"]["training"] |= {"epochs": 3}
     content["judge"]["grader"] = "grader.safetensors"
+    content["evaluation"] = content.get("evaluation", {}) | {"draws": 50}
     (folder / "concepts.yaml").write_text(yaml.safe_dump(content))
     return folder / "concepts.yaml"
 
@@ -83,12 +83,12 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
         annotated = warehouse.run(annotate(*given))
     for name, wrong in (("anna", 0), ("ben", 3)):
         sheet = folder / f"{name}.csv"
-        said = CliRunner().invoke(cli.app, ["votes", str(study), "--to", str(sheet), *where(house)])
+        said = command("votes", study, "--to", sheet, *where(house))
         assert said.exit_code == 0, said.output
         fill(sheet, "key", wrong)
         back = ["votes", str(study), "--from", str(sheet), "--as", name, *where(house)]
         for _ in range(2):  # a file read twice adds nothing
-            assert CliRunner().invoke(cli.app, back).exit_code == 0
+            assert command(*back).exit_code == 0
     with great_expectations():
         settled = warehouse.run(settle(*given))
         trained = warehouse.run(bottleneck(*given))
@@ -185,7 +185,7 @@ def test_reports_are_written_anew(chain: Chain) -> None:
     for run, name in ((chain.settled, "annotation.html"), (chain.trained, "bottleneck.html")):
         page = (run.folder / name).read_text()
         (run.folder / name).unlink()
-        said = CliRunner().invoke(cli.app, ["report", run.run_id, "--warehouse", str(chain.house)])
+        said = command("report", run.run_id, "--warehouse", chain.house)
         assert said.exit_code == 0, said.output
         assert (run.folder / name).read_text() == page
     assert list((chain.trained.folder / "pictures").glob("*.html"))
@@ -193,8 +193,8 @@ def test_reports_are_written_anew(chain: Chain) -> None:
 
 def test_a_study_without_the_section_is_told_what_to_write(tmp_path: Path) -> None:
     shutil.copytree(DEMO, tmp_path / "demo")
-    for command in ("annotate", "train"):
-        said = CliRunner().invoke(cli.app, [command, str(tmp_path / "demo/study.yaml"), *where(tmp_path / "house")])
+    for name in ("annotate", "train"):
+        said = command(name, tmp_path / "demo/study.yaml", *where(tmp_path / "house"))
         assert said.exit_code == 2
     assert not (tmp_path / "house" / LEDGER).exists()
 

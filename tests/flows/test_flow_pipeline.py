@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from builders.command import command
 from tiny_study import make_study
-from typer.testing import CliRunner
 
-from rubricflow.flows import cli, pipeline
+from rubricflow.flows import pipeline
 from rubricflow.flows.grade import grade
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import load_study
@@ -63,7 +63,7 @@ def test_it_stops_for_people_and_goes_on_when_they_have_answered(
     assert started == []
     where = ["--warehouse", str(house), "--limit", str(LIMIT)]
     sheet = tmp_path / "queue.csv"
-    assert CliRunner().invoke(cli.app, ["votes", str(study), "--to", str(sheet), *where]).exit_code == 0
+    assert command("votes", study, "--to", sheet, *where).exit_code == 0
     with sheet.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     cases = sorted({row["response_id"] for row in rows})
@@ -72,7 +72,7 @@ def test_it_stops_for_people_and_goes_on_when_they_have_answered(
             writer = csv.DictWriter(file, rows[0].keys())
             writer.writeheader()
             writer.writerows(row | {"level": "1"} for row in rows if row["response_id"] == case)
-        said = CliRunner().invoke(cli.app, ["votes", str(study), "--from", str(sheet), "--as", "anna", *where])
+        said = command("votes", study, "--from", sheet, "--as", "anna", *where)
         assert said.exit_code == 0, said.output
         assert answered == [{"concepts"}] * number  # the last vote alone is told
         again = pipeline.pipeline(*given)
@@ -106,14 +106,14 @@ def test_what_the_second_study_holds_back_waits_for_people_too(
 def answer(study: Path, house: Path) -> None:
     """What waits in a study gets a 1 everywhere, by anna."""
     sheet, where = study.with_suffix(".csv"), ["--warehouse", str(house), "--limit", str(LIMIT)]
-    assert CliRunner().invoke(cli.app, ["votes", str(study), "--to", str(sheet), *where]).exit_code == 0
+    assert command("votes", study, "--to", sheet, *where).exit_code == 0
     with sheet.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     with sheet.open("w", newline="", encoding="utf-8-sig") as file:
         writer = csv.DictWriter(file, rows[0].keys())
         writer.writeheader()
         writer.writerows(row | {"level": "1"} for row in rows)
-    said = CliRunner().invoke(cli.app, ["votes", str(study), "--from", str(sheet), "--as", "anna", *where])
+    said = command("votes", study, "--from", sheet, "--as", "anna", *where)
     assert said.exit_code == 0, said.output
 
 

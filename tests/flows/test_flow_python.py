@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from sklearn.metrics import cohen_kappa_score
 
 import rubricflow
@@ -85,8 +87,11 @@ def test_a_quote_is_found_where_it_stands_and_nowhere_else():
 
 
 def test_the_notebook_of_the_docs_runs(tmp_path, monkeypatch):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "demo").symlink_to(ROOT / "data" / "demo")
+    demo = tmp_path / "data" / "demo"
+    shutil.copytree(ROOT / "data" / "demo", demo)
+    study = yaml.safe_load((demo / "study.yaml").read_text())
+    study["evaluation"] = {"target": "key", "draws": 50}
+    (demo / "study.yaml").write_text(yaml.safe_dump(study))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("logging.disable", lambda level: None)  # for all tests that follow
     names: dict[str, object] = {}

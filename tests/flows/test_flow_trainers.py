@@ -96,11 +96,15 @@ def rollouts(*names: str) -> list[Rollout]:
     return [Rollout("copper", SAID[name]) for name in names]
 
 
-def test_prefect_is_not_imported_with_the_trainers() -> None:
+def test_the_trainers_import_no_prefect_and_nothing_of_folders_beside_a_script(tmp_path: Path) -> None:
+    for name in ("tasks", "flows", "sql"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise AssertionError('the wrong one')")
     modules = "flows.trainers, rubricflow.flows.prepared_items, rubricflow.tasks.rewards.reward.recipes"
-    code = f"import sys, rubricflow.{modules}; print('prefect' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], cwd=HOUSE, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(HOUSE)!r}]; import rubricflow.{modules}"
+    command = [sys.executable, "-c", f"{code}; print('prefect' in sys.modules)"]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (found.returncode, found.stdout.strip()) == (0, "False"), found.stderr
 
 
 def test_one_word_changes_the_aggregation() -> None:

@@ -6,10 +6,10 @@ import csv
 from pathlib import Path
 
 import pytest
+from builders.command import command
 from click.testing import Result
-from typer.testing import CliRunner
 
-from rubricflow.flows import cli, command_line
+from rubricflow.flows import command_line
 from rubricflow.flows.plan import plan
 from rubricflow.flows.validate import _read_study
 from rubricflow.tasks.core.contracts.settings.study import load_study
@@ -28,7 +28,7 @@ FILES = ("items.csv", "responses.csv", "responses_b.csv", "marks.csv", "marks_b.
 def test_a_dry_run_counts_calls_and_writes_nothing(tmp_path: Path) -> None:
     house = tmp_path / "house"
     arguments = ["grade", str(DEMO), "--dry-run", "--warehouse", str(house)]
-    result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    result = command(*arguments)
     rows = {row["item"]: row for row in csv.DictReader(result.output.splitlines())}
     assert (rows["all"]["responses"], rows["all"]["settled without a call"], rows["all"]["calls"]) == (
         "400",
@@ -40,14 +40,14 @@ def test_a_dry_run_counts_calls_and_writes_nothing(tmp_path: Path) -> None:
 
 def test_what_judging_takes_is_counted_from_the_study() -> None:
     arguments = ["plan", str(DEMO), "--replicas", "8"]
-    result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    result = command(*arguments)
     rows = {row["what"]: row for row in csv.DictReader(result.output.splitlines())}
     assert (rows["responses"]["how much"], rows["calls"]["how much"]) == ("400", "395")
     assert "8 replicas" in rows["the model"]["by what"]
 
 
 def test_the_demo_is_valid() -> None:
-    result = CliRunner().invoke(cli.app, ["validate", str(DEMO)], catch_exceptions=False)
+    result = command("validate", DEMO)
     assert result.exit_code == 0
     assert result.output.count("prompt, contract and verifier hold") == 8
 
@@ -57,13 +57,13 @@ def test_a_rubric_that_cannot_reach_full_marks_is_named(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes((DEMO.parent / name).read_bytes())
     study = tmp_path / "baseline.yaml"
     study.write_text(study.read_text().replace("final_score: weighted_points", "final_score: trait_sum"))
-    result = CliRunner().invoke(cli.app, ["validate", str(study)])
+    result = command("validate", study)
     assert result.exit_code == 2
     assert "its traits sum to" in result.stderr
 
 
 def test_asking_about_runs_makes_no_warehouse(tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli.app, ["sql", "SELECT 1", "--warehouse", str(tmp_path / "none")])
+    result = command("sql", "SELECT 1", "--warehouse", tmp_path / "none")
     assert result.exit_code == 2
     assert "no finished run" in result.stderr
     assert not (tmp_path / "none").exists()
@@ -82,7 +82,7 @@ def test_rubrics_that_a_model_will_make_are_rehearsed_without_it(tmp_path: Path)
     )
     plain = DEMO.read_text().replace("  file: rubrics.yaml\n", "  file: rubrics.yaml\n  induce: {criteria: 5}\n")
     study.write_text(plain.replace(OWN, asked))
-    result = CliRunner().invoke(cli.app, ["validate", str(study), "--limit", "2"], catch_exceptions=False)
+    result = command("validate", study, "--limit", "2")
     assert result.exit_code == 0, result.output
     assert "made by rules of thumb here" in result.output
     assert result.output.count("prompt, contract and verifier hold") == 8
@@ -92,13 +92,13 @@ def test_a_broken_graph_is_named_without_asking_anybody(tmp_path: Path) -> None:
     for name in ("items.csv", "responses.csv", "rubrics.yaml", "reward.yaml", "graphs.yaml"):
         (tmp_path / name).write_bytes((DEMO.parent / name).read_bytes())
     study = tmp_path / "reward.yaml"
-    result = CliRunner().invoke(cli.app, ["validate", str(study), "--limit", "1"], catch_exceptions=False)
+    result = command("validate", study, "--limit", "1")
     assert result.exit_code == 0
     assert "graph of rubric osmosis: 3 edges, no circle" in result.output
     graphs = (tmp_path / "graphs.yaml").read_text(encoding="utf-8")
     circle = "{parent: P2, child: P1, relation: weak_prerequisite}"
     (tmp_path / "graphs.yaml").write_text(graphs.replace("  edges:\n", f"  edges:\n    - {circle}\n", 1), "utf-8")
-    result = CliRunner().invoke(cli.app, ["validate", str(study), "--limit", "1"])
+    result = command("validate", study, "--limit", "1")
     assert result.exit_code == 2
     assert "circle" in result.stderr
     assert "graphs.yaml" in result.stderr
@@ -113,7 +113,7 @@ def test_annotators_are_proven_beside_the_judge() -> None:
 
 
 def validated(study: Path, house: Path) -> Result:
-    return CliRunner().invoke(cli.app, ["validate", str(study), "--limit", "1", "--warehouse", str(house)])
+    return command("validate", study, "--limit", "1", "--warehouse", house)
 
 
 def with_judge(folder: Path, judge: str) -> Path:

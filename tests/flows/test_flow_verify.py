@@ -8,9 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from builders.command import command
 
-from rubricflow.flows.cli import app
 from rubricflow.flows.plan import planned, record
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.contracts.tables.data import Items
@@ -47,7 +46,7 @@ def house(tmp_path: Path) -> Path:
 
 
 def said(house: Path, *words: str) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["verify", *words, "--warehouse", str(house)])
+    result = command("verify", *words, "--warehouse", house)
     return result.exit_code, result.output
 
 
@@ -140,5 +139,5 @@ def test_views_of_a_warehouse_that_was_moved_are_named_until_a_command_makes_the
     code, told = said(moved)
     assert code == 2
     assert "warehouse.duckdb: its views read another folder" in told
-    CliRunner().invoke(app, ["sql", "SELECT 1", "--warehouse", str(moved)])
+    command("sql", "SELECT 1", "--warehouse", moved)
     assert said(moved)[0] == 0

@@ -96,7 +96,7 @@ def check(
             return list(chain.from_iterable(run.files(table, stage) for stage in run.stages(BY_NAME[table])))
         return sorted((run.folder / table).glob("*/*.parquet"))
 
-    findings = types + values + check_across(row, files, every_file_of, ref.digest, database())
+    findings = types + values + check_across(row, files, every_file_of, ref.digest, database)
     rows = sum(file.rows for file in files)
     lost = None if rows == ref.rows else f"the files hold {rows:,} rows, their done-marks say {ref.rows:,}"
     return [replace(finding, error=finding.error or lost) for finding in findings], files
@@ -232,7 +232,11 @@ def check_types(row: type[Row], files: Sequence[Footer]) -> list[Finding]:
 
 
 def check_across(
-    row: type[Row], files: Sequence[Footer], parts: Parts, digest: str, database: duckdb.DuckDBPyConnection
+    row: type[Row],
+    files: Sequence[Footer],
+    parts: Parts,
+    digest: str,
+    database: Callable[[], duckdb.DuckDBPyConnection],
 ) -> list[Finding]:
     """The key is unique among all the run's rows of the table; every reference occurs in the table it names."""
     findings = []
@@ -241,7 +245,7 @@ def check_across(
         if rule.rule in ("unique", "references"):
             finding = Finding(row, rule, rows, digest=digest)
             try:
-                findings.append(_found(database, finding, files, parts) if files else finding)
+                findings.append(_found(database(), finding, files, parts) if files else finding)
             except (duckdb.Error, OSError) as error:
                 findings.append(Finding(row, rule, rows, error=f"{type(error).__name__}: {error}"))
     return findings
@@ -275,8 +279,8 @@ def _found(connection: duckdb.DuckDBPyConnection, finding: Finding, files: Seque
             broken = f"ANTI JOIN parents ON own.{points_to} = parents.{_name(target)} "
         broken += f"WHERE own.{points_to} IS NOT NULL"
     columns = f"{key}, {points_to} AS points_to, filename, file_row_number"
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE found AS SELECT {columns} FROM own {broken}")
-    unexpected = connection.sql("SELECT count(*) FROM found").fetchall()[0][0]
+    made = connection.execute(f"CREATE OR REPLACE TEMP TABLE found AS SELECT {columns} FROM own {broken}")
+    unexpected = made.fetchall()[0][0]
     if not unexpected:
         return finding
     first = connection.sql(f"SELECT DISTINCT {key}, points_to FROM found ORDER BY ALL LIMIT {KEYS}").fetchall()

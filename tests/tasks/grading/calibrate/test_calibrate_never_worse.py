@@ -116,7 +116,7 @@ def test_agreement_within_pooled_questions_is_not_given_for_small_errors_over_al
     noise: float, generous: float, lapses: float
 ) -> None:
     lost = []
-    for seed in range(5):
+    for seed in range(3):
         labels = pooled(seed, noise, generous, lapses)
         for n in (25, 50, 100, 160):
             teach, unseen = drawn(labels, n, seed, 320)

@@ -125,7 +125,7 @@ def served(board: Board, hidden: dict[str, Any], folder: Path) -> list[Any]:
 NUMBERS = count()
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(HIDDEN, HIDDEN)
 def test_a_blind_rater_is_served_the_same_whatever_others_said(
     tmp_path_factory: pytest.TempPathFactory, one: dict[str, Any], other: dict[str, Any]

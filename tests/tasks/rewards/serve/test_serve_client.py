@@ -291,15 +291,6 @@ def test_a_completion_is_text_or_a_chat():
     assert paid("a", 1.0)["reward"] == 1.0
 
 
-def test_folders_beside_a_script_hide_nothing_of_ours(tmp_path):
-    for name in ("tasks", "flows", "sql"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise AssertionError('the wrong one')")
-    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(HOUSE)!r}]; import rubricflow.flows.trainers"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
 @pytest.mark.parametrize(
     ("query", "said"),
     [
