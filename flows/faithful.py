@@ -27,8 +27,8 @@ from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.edit import Family, RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.contracts.tables.rules import Family, RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.monitor.artifacts import leave_table

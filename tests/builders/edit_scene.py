@@ -15,10 +15,10 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Policies,
     Revisions,
     Rollouts,
+    RuleFaithfulness,
     Separations,
     Steps,
 )
-from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.methods.report.arm_figures import EditView
 
 Records = list[dict[str, Any]]

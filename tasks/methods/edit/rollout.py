@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.tables.edit import Part, Unmarked
-from rubricflow.tasks.core.contracts.tables.rules import Family
+from rubricflow.tasks.core.contracts.tables.edit import Family, Part, Unmarked
 
 
 class GradingSamples(NamedTuple):

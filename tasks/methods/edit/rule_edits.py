@@ -25,7 +25,7 @@ import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.tables.rules import Family, RuleEdit, Totals
+from rubricflow.tasks.core.contracts.tables.edit import Family, RuleEdit, Totals
 from rubricflow.tasks.core.stats.arrays import Floats, ratio
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
 from rubricflow.tasks.methods.edit.rollout import Sample, bands, family, printed, refuse_counted, top_mark

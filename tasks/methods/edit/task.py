@@ -31,11 +31,12 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Policies,
     Revisions,
     Rollouts,
+    RuleFaithfulness,
+    RuleTests,
     Separations,
     Steps,
 )
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
-from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.files import file_digest, named

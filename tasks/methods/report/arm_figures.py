@@ -11,8 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.settings.methods import Edit
-from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED, Tested
-from rubricflow.tasks.core.contracts.tables.rules import FAMILIES, RULE_EDITS, TOTALS
+from rubricflow.tasks.core.contracts.tables.edit import ARMS, FAMILIES, RULE_EDITS, TESTED, TOTALS, Tested
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
 

@@ -20,11 +20,11 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Policies,
     Revisions,
     Rollouts,
+    RuleFaithfulness,
     Separations,
     Steps,
 )
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
