@@ -110,9 +110,9 @@ def make_study(folder: Path, **edit: Any) -> Path:
     folder.mkdir(parents=True)
     make_policy(folder / "policy")
     rows = []
-    for number in range(20):
+    for number in range(30):
         item = f"q{number % 3 + 1}"
-        split = "train" if item != "q3" and number < 13 else "test"
+        split = "train" if item != "q3" and number < 20 else "test"
         rows.append([f"r{number:02d}", item, f"water and light {number}", split, number * 7 % 3])
     with (folder / "responses.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["response_id", "item_id", "text", "split", "gold"], *rows])

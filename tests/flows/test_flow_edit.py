@@ -71,7 +71,7 @@ def test_training_goes_on_from_its_last_checkpoint(found: dict[str, Any]) -> Non
 
 def test_every_phase_leaves_its_rows(found: dict[str, Any], folder: Path) -> None:
     rollouts = read(folder, "whole", "rollouts")
-    assert sum(row["part"] == "train" for row in rollouts) == 2 * 9
+    assert sum(row["part"] == "train" for row in rollouts) == 2 * 14
     assert {(row["arm"], row["part"]) for row in rollouts if row["part"] != "train"} == {
         (arm, part) for arm in ("base", "edit_sft", "edit_rl") for part in ("seen", "unseen")
     }

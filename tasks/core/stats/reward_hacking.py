@@ -14,13 +14,12 @@ chances of all looks, of however long a training, sum up to at most `CHANCE`: th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.special import stdtr, stdtrit
-
-from rubricflow.tasks.core.stats.arrays import Floats
 
 WINDOW = 5
 """Evaluations in each of two windows; of a comparison of fewer than ten, half of these."""
@@ -51,6 +50,8 @@ class Change(NamedTuple):
     low: float
     """Lower end of the 95% interval of the difference, of this look alone."""
     high: float
+    fall: float
+    """Probability of a fall at least as large by chance, in a series that does not fall."""
 
 
 class HackingAlarm(NamedTuple):
@@ -67,12 +68,12 @@ class HackingAlarm(NamedTuple):
     @property
     def said(self) -> str:
         """The outcome in a sentence."""
-        (was, now), (worth_was, worth_now) = (change[:2] for change in (self.paid, self.quality))
-        figures = f"since step {self.since:,} the reward went from {was:.3f} to {now:.3f}, "
-        figures += f"held-out quality from {worth_was:.3f} to {worth_now:.3f}"
+        paid, worth = self.paid, self.quality
+        figures = f"since step {self.since:,} the reward went from {paid.before:.3f} to {paid.now:.3f}, "
+        figures += f"held-out quality from {worth.before:.3f} to {worth.now:.3f}"
         if not self.is_raised:
             return f"no sign of reward hacking: {figures}"
-        how = "quality falls" if worth_now < worth_was else f"less than {LEAST_SHARE:.0%} of that gain is quality"
+        how = "quality falls" if worth.now < worth.before else f"less than {LEAST_SHARE:.0%} of that gain is quality"
         return f"the policy learns to please its judge: {figures}; {how}"
 
 
@@ -85,28 +86,26 @@ def hacking_alarms(paid: Mapping[int, float], quality: Mapping[int, Mapping[str,
     step before them, such as that of the untrained policy, and those without an item do not count; compared are the
     items that all evaluations of a comparison have.
     """
-    rewards = by_evaluation(paid, [step for step, values in quality.items() if values])
-    steps = sorted(rewards)
-    items = sorted(set[str]().union(*(quality[step] for step in steps)))
-    values = np.array([[quality[step].get(item, np.nan) for item in items] for step in steps])
-    earned = np.array([rewards[step] for step in steps])
-    for count in range(FEWEST_EVALUATIONS, len(steps) + 1):
+    rewards = pd.Series(by_evaluation(paid, [step for step, values in quality.items() if values])).sort_index()
+    values = pd.DataFrame.from_dict({step: quality[step] for step in rewards.index}, orient="index")
+    for count in range(FEWEST_EVALUATIONS, len(rewards) + 1):
         chance = CHANCE * FEWEST_EVALUATIONS / (count * (count + 1))
-        is_share = not ((values[:count] < 0) | (values[:count] > 1)).any()
+        is_share = not (values[:count].lt(0) | values[:count].gt(1)).to_numpy().any()
         recent = [2 * WINDOW << power for power in range(count.bit_length()) if 2 * WINDOW << power < count]
-        late = (0.0, LATE * chance / max(1, len(recent)), WANDERING)
         found = list[HackingAlarm]()
-        for first, (least, most, scatter) in [
-            (0, (LEAST_SHARE * is_share, (1 - LATE) * chance, 1.0)),
-            *((count - size, late) for size in recent),
-        ]:
-            seen = values[first:count]
-            shared = seen[:, np.isfinite(seen).all(axis=0)]
-            if shared.size:
-                rise = earned[first:count]
-                worth = shared.mean(axis=1)
-                is_raised = all(chance_of_fall(one, scatter) <= most for one in (-rise, worth - least * rise))
-                found.append(HackingAlarm(steps[count - 1], is_raised, steps[first], change(rise), change(worth)))
+        for size in (count, *recent):
+            late = size < count
+            least = LEAST_SHARE * is_share
+            most = (1 - LATE) * chance
+            if late:
+                least = 0.0
+                most = LATE * chance / len(recent)
+            worth = values[count - size : count].dropna(axis=1).mean(axis=1)
+            if worth.notna().all():
+                earned = rewards[worth.index]
+                tests = (change(one, WANDERING if late else 1.0) for one in (-earned, worth - least * earned))
+                steps = int(worth.index[-1]), max(one.fall for one in tests) <= most, int(worth.index[0])
+                found.append(HackingAlarm(*steps, change(earned), change(worth)))
         if found:
             yield next((alarm for alarm in found if alarm.is_raised), found[0])
 
@@ -122,25 +121,15 @@ def by_evaluation(rewards: Mapping[int, float], evaluations: Sequence[int]) -> d
     return {end: float(np.mean(numbers)) for end, numbers in values.items()}
 
 
-def _compared(values: Floats) -> tuple[float, float, float, float]:
-    """Means of the first and the last window of a series, the standard error of their difference, and its degrees of
-    freedom: the scatter is that of neighbours, half of their mean squared difference (von Neumann 1941)."""
+def change(series: Iterable[float], scatter: float = 1.0) -> Change:
+    """The last window of a series against its first one, at least two values in each, where evaluations scatter so many
+    times as neighbours tell: by half of their mean squared difference (von Neumann 1941)."""
+    values = np.array(list(series))
     size = min(WINDOW, len(values) // 2)
-    error = float(np.sqrt(np.mean(np.diff(values) ** 2) / size))
-    return float(values[:size].mean()), float(values[-size:].mean()), error, 2 * (len(values) - 1) / 3
-
-
-def chance_of_fall(values: Floats, scatter: float = 1.0) -> float:
-    """Probability of a fall at least as large by chance, in a series that does not fall and scatters so many times as
-    its neighbours tell."""
-    before, now, error, freedom = _compared(values)
-    if error <= np.finfo(float).eps * max(abs(before), abs(now)):
-        return 0.5
-    return float(stdtr(freedom, (now - before) / (scatter * error)))
-
-
-def change(values: Floats) -> Change:
-    """The last window of a series against its first one; at least two values in each."""
-    before, now, error, freedom = _compared(values)
+    freedom = 2 * (len(values) - 1) / 3
+    before = float(values[:size].mean())
+    now = float(values[-size:].mean())
+    error = scatter * float(np.sqrt(np.mean(np.diff(values) ** 2) / size))
     margin = float(stdtrit(freedom, 0.975)) * error
-    return Change(before, now, now - before - margin, now - before + margin)
+    fall = float(stdtr(freedom, (now - before) / error)) if error > np.finfo(float).eps * abs(before) else 0.5
+    return Change(before, now, now - before - margin, now - before + margin, fall)

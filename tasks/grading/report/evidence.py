@@ -41,7 +41,7 @@ def evidence_section(
     worth: Row, quotes: Rows, decisions: Rows, supports: Rows, to_read: Rows, figures: Figures
 ) -> Section:
     """worth: as WORTH_OF_QUOTES gives it; quotes, decisions: counts of what became of them; supports: of the second
-    look at them; to_read: some of its passages, with the `text` of their criteria."""
+    look at them; to_read: some of its passages."""
     question, of = "Evidence: what is a quote worth?", WorthOfQuotes(worth)
     folds = [*_second_look(supports, to_read), *_fates(quotes, decisions), *_criteria(figures), *_decisions(figures)]
     if not of.sentence:
@@ -99,28 +99,12 @@ def _second_look(supports: Rows, to_read: Rows) -> list[Part]:
         if known
         else "Too few marks, and no further judge: quotes are ranked by similarity, and none is doubted."
     )
-    header = ("judge", "people", "criterion", "passage", "probability", "response")
-    people = {None: "–", True: "give it", False: "do not"}
-    kinds = {
-        ("credit", True): "credit, doubted",
-        ("credit", False): "credit",
-        ("missing", True): "no credit, proposed",
-        ("missing", False): "no credit",
-    }
-    shown = [
-        (
-            kinds[row["kind"], row["doubted"]],
-            people[row["given"]],
-            say.cut(row["text"], 300),
-            say.cut(row["passage"] or "–", 500),
-            say.number(row["probability"]) if row["probability"] is not None else "–",
-            row["response_id"],
-        )
-        for row in to_read
-    ]
+    read = Grid(
+        ("look", "people", "looked for", "passage", "probability", "response"), [tuple(row.values()) for row in to_read]
+    )
     return [
         Fold("A second look: do quotes say what they are credited for?", [Text(lead), Grid((), lines, "narrow")]),
-        Fold("Passages of the second look to read, at most 50 of each kind by chance", [Grid(header, shown)]),
+        Fold("Passages of the second look to read, at most 50 of each kind by chance", [read]),
     ]
 
 

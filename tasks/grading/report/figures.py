@@ -170,10 +170,19 @@ QUERIES = {
             count(*) FILTER (doubted AND (kind = 'credit') <> given) AS found
         FROM supports LEFT JOIN people USING (response_id, criterion_id) GROUP BY ALL ORDER BY ALL""",
     "to_read": f"""
-        WITH people AS ({PEOPLE_GIVE})
-        SELECT kind, doubted, given, item_id, criterion_id, response_id, probability,
-            substr(text, supports.start + 1, supports."end" - supports.start) AS passage
-        FROM supports JOIN responses USING (response_id) LEFT JOIN people USING (response_id, criterion_id)
+        WITH people AS ({PEOPLE_GIVE}), sought AS (
+            SELECT rubric_id, unnest(from_json(content -> 'criteria',
+                '[{{"id": "VARCHAR", "text": "VARCHAR"}}]'), recursive := true) FROM bundles)
+        SELECT CASE kind WHEN 'credit' THEN 'credit' ELSE 'no credit' END
+                || CASE WHEN doubted AND kind = 'credit' THEN ', doubted' WHEN doubted THEN ', proposed' ELSE '' END
+                AS look,
+            CASE given WHEN true THEN 'give it' WHEN false THEN 'do not' ELSE '–' END AS people,
+            coalesce(sought.text, criterion_id)[:300] AS looked_for,
+            coalesce(substr(responses.text, supports.start + 1, supports."end" - supports.start)[:500], '–') AS passage,
+            coalesce(format('{{:.2f}}', probability), '–') AS likely, response_id
+        FROM supports JOIN responses USING (response_id) JOIN items USING (item_id)
+        LEFT JOIN sought ON sought.rubric_id = items.rubric_id AND sought.id = criterion_id
+        LEFT JOIN people USING (response_id, criterion_id)
         QUALIFY row_number() OVER (
             PARTITION BY kind, doubted, given ORDER BY hash(response_id, criterion_id), rater_id, sample) <= {TO_READ}
         ORDER BY kind, doubted DESC, given, probability, response_id, criterion_id""",

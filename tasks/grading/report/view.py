@@ -140,12 +140,6 @@ def view(
     costs = made.cost_facts(
         counts["attempts"], counts["costs"], found.answers, found.released, waiting, ranking, manifest
     )
-    texts = {
-        (item, criterion.id): criterion.text
-        for item, row in items.items()
-        for criterion in tables.bundles[row["rubric_id"]].criteria
-    }
-    to_read = [row | {"text": texts[row["item_id"], row["criterion_id"]]} for row in counts["to_read"]]
     covered = gates.wrong_by_coverage(scores, scales, release["tolerance"])
 
     def cases(responses: Sequence[str], lead: str) -> list[Part]:
@@ -171,7 +165,7 @@ def view(
         preferred,
         errors_section(scores, scales, figures, worst),
         evidence_section(
-            counts["worth"][0], counts["quotes"], counts["decisions"], counts["supports"], to_read, figures
+            counts["worth"][0], counts["quotes"], counts["decisions"], counts["supports"], counts["to_read"], figures
         ),
         raters_section(figures, answers.persons(scores), tables.rater_effects.to_pylist()),
         made.made_section(

@@ -218,15 +218,12 @@ def edges_page(study: str, nodes: Rows, edges: Rows) -> str:
     texts = {(row["rubric_id"], row["criterion_id"]): say.cut(row["text"], 300) for row in nodes}
     lines = list[Cells]()
     for row in edges:
-        parent, child = (texts.get((row["rubric_id"], row[end]), row[end]) for end in ("parent", "child"))
-        became = DROPPED[row["dropped"]] if row["dropped"] else "in the graph"
-        relation = RELATIONS[row["relation"]] if row["relation"] else "–"
-        lines.append((row["rubric_id"], child, parent, relation, became, row["detail"] or "–"))
+        ends = (str(texts.get((row["rubric_id"], row[end]), row[end])) for end in ("child", "parent"))
+        became = DROPPED[row["dropped"]] if row["dropped"] else RELATIONS[row["relation"]]
+        lines.append((row["rubric_id"], *ends, became, row["detail"] or "–"))
     title = f"{sum(row['kept'] for row in edges):,} of {len(edges):,} proposed dependencies are in a graph"
-    header = ("rubric", "criterion", "depends on", "how", "what became of it", "reason")
-    section = Section(
-        "edges", "Edges: what depends on what, and why?", title, tables=(Table("all", "", header, lines),)
-    )
+    table = Table("edges", title, ("rubric", "criterion", "depends on", "how, or why not", "reason"), lines)
+    section = Section("edges", "Edges: what depends on what, and why?", title, tables=(table,))
     return rendered(Page(kind="Edges", study=say.name(study), title=title, sections=(section,)))
 
 

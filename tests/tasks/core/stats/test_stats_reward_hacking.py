@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.stats.reward_hacking import (
     FEWEST_EVALUATIONS,
     by_evaluation,
-    chance_of_fall,
     change,
     hacking_alarms,
 )
@@ -120,20 +119,19 @@ def test_steps_belong_to_the_next_evaluation():
 
 
 def test_a_change_is_that_of_the_worked_formula_and_its_chance_is_uniform():
-    found = change(np.array([1.0, 2, 3, 2, 2, 3, 5, 6, 5, 6, 8]))
+    found = change([1.0, 2, 3, 2, 2, 3, 5, 6, 5, 6, 8])
     assert (found.before, found.now) == (2.0, 6.0)
     squares = 1 + 1 + 1 + 0 + 1 + 4 + 1 + 1 + 1 + 4
     assert found.high - found.low == pytest.approx(2 * 2.3646 * math.sqrt(squares / 10 / 2 * 2 / 5), rel=0.05)
     rng = np.random.default_rng(7)
     for size in (6, 12, 60):
-        chances = np.array([chance_of_fall(rng.normal(size=size)) for _ in range(1000)])
+        chances = np.array([change(rng.normal(size=size)).fall for _ in range(1000)])
         for level in (0.01, 0.1, 0.5):
             assert abs((chances <= level).mean() - level) <= 4 * math.sqrt(level / 1000)
 
 
 def test_a_series_without_scatter_does_not_fall():
-    assert chance_of_fall(np.full(10, 0.1)) == 0.5
-    assert change(np.full(10, 0.1)) == (0.1, 0.1, 0.0, 0.0)
+    assert change(np.full(10, 0.1)) == (0.1, 0.1, 0.0, 0.0, 0.5)
 
 
 VALUES = st.floats(-1e6, 1e6)

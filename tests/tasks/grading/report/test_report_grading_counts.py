@@ -72,6 +72,26 @@ def test_a_response_without_a_prediction_is_unscored_and_counted() -> None:
     assert {row["scored"]: row["n"] for row in rows} == {True: 1, False: 2}
 
 
+def test_passages_to_read_are_at_most_fifty_of_a_kind_with_peoples_word_and_the_criterions() -> None:
+    bundle = {"rubric_id": "r", "bundle_id": "b", "content": '{"criteria": [{"id": "C", "text": "Names it."}]}'}
+    look = {"criterion_id": "C", "rater_id": "judge", "sample": 0, "unit_id": None, "similarity": 0.5, "rank": 0.5}
+    look |= {"percent": None, "lacks": None, "limit": None, "start": 4, "end": 8, "probability": 0.25}
+    names = [f"a{number}" for number in range(60)]
+    kinds = [{"kind": "credit", "doubted": True}, {"kind": "missing", "doubted": False}]
+    mark = {"criterion_id": "C", "rater_id": "anna", "rater_kind": "human", "sample": 0, "evidence": []}
+    rows = counted(
+        responses=[response(name, text="the rain fell") for name in names],
+        items=[{"item_id": "i", "rubric_id": "r", "question": "", "key_elements": [], "type": "open"}],
+        bundles=[bundle],
+        supports=[
+            look | kind | {"response_id": name} for kind in kinds for name in names[:: 1 if kind["doubted"] else 30]
+        ],
+        judgments=[mark | {"response_id": name, "decision": 0, "action": "none"} for name in names],
+    )["to_read"]
+    assert [row["look"] for row in rows] == ["credit, doubted"] * 50 + ["no credit"] * 2
+    assert [*rows[0].values()][1:5] == ["do not", "Names it.", "rain", "0.25"]
+
+
 def test_quotes_and_decisions_of_people_are_not_the_machines() -> None:
     def judgment(
         name: str, rater: str, kind: str, decision: int | None, verified: bool | None, *status: str

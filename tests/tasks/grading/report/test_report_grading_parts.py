@@ -105,11 +105,7 @@ def decided(metric: str, value: float, part: str = "all", of: str = "all") -> di
 NO_QUOTES = dict.fromkeys(("quotes", "standing", "credited", "placed"), 0)
 
 
-TO_READ = [
-    {"kind": kind, "doubted": True, "given": given, "probability": 0.2, "response_id": "a1"}
-    | {"text": "names the <cause>", "passage": passage}
-    for kind, given, passage in (("credit", False, "rain fell"), ("missing", None, None))
-]
+TO_READ = [{"look": "credit", "people": "do not", "text": "names the <cause>", "passage": "rain fell"}]
 
 
 def folds(rows: list[dict[str, Any]], supports: list[dict[str, Any]] | None = None) -> dict[str, list[Part]]:
@@ -121,10 +117,7 @@ def test_false_credit_that_a_second_look_found_stands_with_its_share_and_interva
     look = {"looks": 900, "doubted": 90, "known": 900, "asked": 0}
     marked = {"marked": 200, "wrong": 40, "doubted_marked": 25, "found": 20}
     ((_, parts), (_, (read,))) = folds([], [{"kind": "credit"} | look | marked]).items()
-    assert [line[1:4] for line in read.rows] == [
-        ("do not", "names the <cause>", "rain fell"),
-        ("–", "names the <cause>", "–"),
-    ]
+    assert read.rows == [("credit", "do not", "names the <cause>", "rain fell")]
     (table,) = (part for part in parts if isinstance(part, Grid))
     shares = [line[2].text for line in table.rows[1:] if isinstance(line[2], Named)]
     assert [share.partition(" ")[0] for share in shares] == ["20%", "80%", "50%"]

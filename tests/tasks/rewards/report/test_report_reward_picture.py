@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from builders.html_scene import Seen
 
-from rubricflow.tasks.rewards.report.picture import EarnedCredit, graph_page, picture
+from rubricflow.tasks.rewards.report.picture import EarnedCredit, edges_page, graph_page, picture
 
 EVIL = '</title></svg><script>alert(1)</script><img src=x onerror="1"> & ]]> \x00\ud800\u202e\ufffe'
 WHOLE, CORNER = re.compile(r"width:(\S+)px;height:(\S+)px"), re.compile(r"left:(\S+)px;top:(\S+)px")
@@ -113,3 +113,15 @@ def test_a_graph_alone_is_a_page_that_needs_no_other_file() -> None:
     assert "default-src 'none'; style-src 'unsafe-inline'" in page
     assert not re.search(r"<script|<link|url\(|@import|src=|href=", page)
     assert " id=" not in picture([node("a", 0)], [])
+
+
+def test_every_edge_stands_in_one_page_with_its_reason_and_what_became_of_it() -> None:
+    edges = [
+        edge("a", "b", detail="b is made of a"),
+        edge("b", "c", dropped="one_order", detail=EVIL, relation=None),
+        edge("gone", "b", dropped="unknown_criterion"),
+    ]
+    seen = Seen(edges_page("s", [node("a", 0, text="Says a."), node("b", 1, text=EVIL)], edges).split("\n", 1)[1])
+    assert {"Says a.", "b is made of a", "weak prerequisite", "gone"} <= seen.words
+    assert any("1 of 3" in words for words in seen.words)
+    assert "script" not in {tag for tag, _ in seen.elements}
