@@ -110,6 +110,18 @@ class Address(NamedTuple):
     address: str
 
 
+KNOWN = """
+import ray, sys, time
+while not ray.is_initialized():  # its head may answer before it can be used
+    try:
+        ray.init(sys.argv[1])
+    except Exception:
+        time.sleep(1)
+while ray.cluster_resources().get("CPU", 0) < int(sys.argv[2]):
+    time.sleep(.5)
+"""
+
+
 class DaskCluster:
     """A scheduler and so many workers, each restarted by its nanny."""
 
@@ -160,11 +172,11 @@ class RayCluster:
     engine = "ray"
 
     def __init__(self, workers: int) -> None:
-        port, client = _free_port(), _free_port()
-        self.address, self.client_port = f"127.0.0.1:{port}", client
-        ports = f"--port={port}", f"--ray-client-server-port={client}"
-        head = ("--head", *ports, "--num-cpus=0", "--include-dashboard=false", "--disable-usage-stats")
-        self.head = _started("ray.scripts.scripts", "start", "--block", "--node-ip-address=127.0.0.1", *head)
+        port, self.client_port = _free_port(), _free_port()
+        self.address = f"127.0.0.1:{port}"
+        ports = f"--port={port}", f"--ray-client-server-port={self.client_port}"
+        head = ("--head", *ports, "--num-cpus=0", "--include-dashboard=false", "--node-ip-address=127.0.0.1")
+        self.head = _started("ray.scripts.scripts", *self._as_node(), *head)
         _wait_for(lambda: _answers(port))
         self.nodes: list[subprocess.Popen[bytes]] = []
         self.start_workers(workers)
@@ -175,12 +187,17 @@ class RayCluster:
 
     def join(self, workers: int, **environment: str) -> subprocess.Popen[bytes]:
         """One more machine, with an environment of its own; workers: how many there are then."""
-        words = ("start", "--block", f"--address={self.address}", "--num-cpus=1", "--disable-usage-stats")
+        words = *self._as_node(), f"--address={self.address}", "--num-cpus=1"
         machine = _started("ray.scripts.scripts", *words, **environment)
-        known = f"import ray, time; ray.init('{self.address}')\nwhile ray.cluster_resources().get('CPU', 0) < "
-        wait = [sys.executable, "-c", f"{known}{workers}: time.sleep(.5)"]
+        wait = [sys.executable, "-c", KNOWN, self.address, str(workers)]
         subprocess.run(wait, env=os.environ | QUIET, check=True, timeout=300, capture_output=True)
         return machine
+
+    @staticmethod
+    def _as_node() -> list[str]:
+        """A node waits 15 s for its agents to say at which ports they are, which is too little on a busy machine."""
+        agents = ("dashboard-agent-grpc", "dashboard-agent-listen", "runtime-env-agent", "metrics-export")
+        return ["start", "--block", "--disable-usage-stats", *(f"--{agent}-port={_free_port()}" for agent in agents)]
 
     def kill_worker(self) -> None:
         """A process that works on a piece."""

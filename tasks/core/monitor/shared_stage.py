@@ -111,15 +111,6 @@ def concurrency(choice: Choice | None, slots: int, pieces: int) -> int:
     return max(1, min(slots, pieces, calls))
 
 
-def ledger_for(choice: Choice | None, run: Run) -> CallLedger | None:
-    """Where workers count together, made; None where nobody is asked."""
-    if choice is None or not (run.warehouse.keeps_replies or is_generative(choice)):
-        return None
-    ledger = CallLedger(ledger_of(run.warehouse))
-    ledger.make()
-    return ledger
-
-
 def terms_of(ledger: CallLedger | None, workers: int, command: str) -> Terms:
     """The terms of so many workers, who draw the present budget of the run from their ledger themselves."""
     caps = {}
@@ -154,14 +145,19 @@ def share_out(
     under_way: dict[str, Piece] = {}
     errors: dict[str, str] = {}
     command = f"{stage.run.run_id} {stage.label} {secrets.token_hex(4)}"
-    ledger = ledger_for(stage.choice, stage.run)
+    house = stage.run.warehouse
+    choice = stage.choice
     before = time.monotonic()
+    # An encoder in a bucket asks nobody, and there is no place where its workers could count together.
+    ledger = CallLedger(ledger_of(house)) if choice and (house.keeps_replies or is_generative(choice)) else None
+    if ledger:
+        ledger.make()
     cluster = f"{placement.engine} {placement.address or own_workers(placement)}"
     log(f"{stage.label}: {expectation(stage, placement, members, ledger.start(cluster) if ledger else None)}")
 
     def work(crew: Crew) -> None:
         prepare()
-        workers = concurrency(stage.choice, crew.slots, most)
+        workers = concurrency(choice, crew.slots, most)
         sent = pickle.dumps((stage, terms_of(ledger, workers, command)))
         progress = PieceProgress(stage.label, members, stage.members, saying(stage.run.run_id, stage.label))
         started: list[float] = []
@@ -208,7 +204,7 @@ def share_out(
                 with suppress(StoreError):
                     ledger.close_lanes(command, 0, workers)
                     # Workers keep the replies open, and what they wrote lies apart until somebody closes them last.
-                    open_replies(stage.run.warehouse.replies).close()
+                    open_replies(house.replies).close()
 
     with closing(ledger) if ledger else nullcontext():
         on_engine(placement, f"{stage.label} {stage.members[0]}", work)

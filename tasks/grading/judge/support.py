@@ -38,8 +38,9 @@ LOST = 0.03
 """Share of the marked credits that people give which may fall below a limit that is chosen on them."""
 SHOWN = 0.2
 """Share of the criteria without credit whose likeliest sentence a person is shown."""
-_FOLDS, _STRENGTH, _OF_CRITERION = 5, 0.03, 1.0
-"""Folds of authors; C of the regression; how much a criterion's own share of supported credits weighs in it."""
+_FOLDS, _STRENGTH, _OF_CRITERION, _FURTHER = 5, 0.03, 1.0, 2.0
+"""Folds of authors; C of the regression; how much a criterion's own share of supported credits weighs in it; how much
+more than any other feature what a further judge says may, where it was asked about all."""
 _NOT_READ = ("paragraph", "system")
 """Kinds of units in which nothing is looked for: sentences are, and turns and steps of a trajectory."""
 
@@ -164,18 +165,22 @@ def _stems(text: str) -> set[str]:
 # The probability.
 
 
-def chances(features: Floats, names: Sequence[str], supported: Floats, cluster: Sequence[str]) -> Floats | None:
+def chances(
+    features: Floats, names: Sequence[str], supported: Floats, cluster: Sequence[str], last: float = 1.0
+) -> Floats | None:
     """The probability that people credit, in [0, 1]; None where labels are fewer than `FEWEST` of either kind.
 
     features: (looks, n); names: of their criteria; supported: 1 or 0 as people say, NaN where they say nothing;
     cluster: whose answers they are. A labelled look gets what was fitted without its fold of clusters, any other what
-    was fitted on all. A criterion's own share of supported credits counts, shrunk, as a coefficient of its own.
+    was fitted on all. A criterion's own share of supported credits counts, shrunk, as a coefficient of its own. last:
+    how many times as large as it is the last feature is fitted, which shrinks its coefficient less.
     """
     labelled = ~np.isnan(supported)
     if min(np.sum(supported == 1), np.sum(supported == 0)) < FEWEST:
         return None
     spread = features[labelled].std(axis=0)
     scaled = (features - features[labelled].mean(axis=0)) / np.where(spread > 0, spread, 1)
+    scaled[:, -1] *= last
     criteria = {name: place for place, name in enumerate(dict.fromkeys(names))}
     places = (np.arange(len(names)), [criteria[name] for name in names])
     own = sparse.csr_array((np.full(len(names), _OF_CRITERION), places), shape=(len(names), len(criteria)))
@@ -216,14 +221,16 @@ def fitted(
     """The probabilities of looks of one kind, see `chances`. cluster: response → whose it is; percent: as the further
     judge gave it, NaN where it was not asked."""
     features = np.array([look.features for look in some])
+    last = 1.0
     if percent is not None:
         asked = ~np.isnan(percent)
         share = np.clip(np.where(asked, percent, 50) / 100, 0.02, 0.98)
-        features = np.column_stack([features, np.log(share / (1 - share)), asked])
+        features = np.column_stack([features, asked, np.log(share / (1 - share))])
+        last += _FURTHER * float(asked.mean())
     said = [by_people.get((look.response_id, look.criterion_id)) for look in some]
     supported = np.array([np.nan if one is None else float(one) for one in said])
     names = [look.criterion_id for look in some]
-    return chances(features, names, supported, [cluster[look.response_id] for look in some])
+    return chances(features, names, supported, [cluster[look.response_id] for look in some], last)
 
 
 def limit_of(
