@@ -26,7 +26,7 @@ from cluster import HOUSE, QUIET, Address, DaskCluster, Driver, JudgesServer, Ra
 os.environ |= QUIET
 LATENCY_S = 0.4
 Cluster = DaskCluster | RayCluster
-READ = re.compile(r"was lost|workers left|workers again|is away|^rubricflow: ")
+READ = re.compile(r"was lost|is gone|workers left|workers again|is away|^rubricflow: ")
 """Lines that tell of a fault."""
 
 

@@ -245,9 +245,10 @@ def check_across(
         if rule.rule in ("unique", "references"):
             finding = Finding(row, rule, rows, digest=digest)
             try:
-                findings.append(_found(database(), finding, files, parts) if files else finding)
+                finding = _found(database(), finding, files, parts) if files else finding
             except (duckdb.Error, OSError) as error:
-                findings.append(Finding(row, rule, rows, error=f"{type(error).__name__}: {error}"))
+                finding = replace(finding, error=f"{type(error).__name__}: {error}")
+            findings.append(finding)
     return findings
 
 

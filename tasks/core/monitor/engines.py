@@ -31,6 +31,7 @@ from rubricflow.tasks.core.contracts.backends import install, is_missing
 from rubricflow.tasks.core.contracts.errors import BackendError, UserError
 from rubricflow.tasks.core.contracts.scoped import scoped
 from rubricflow.tasks.core.contracts.settings.engine import Placement
+from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.monitor.runs import WatchedTask, log
 
 Result = TypeVar("Result")
@@ -251,7 +252,7 @@ class Crew:
 
     def __init__(self, placement: Placement, slots: int, slots_now: Callable[[], int]) -> None:
         """slots: pieces that they take at once; slots_now: how many the workers that live now could take."""
-        self._placement, self.slots, self._slots_now = placement, slots, slots_now
+        self._placement, self.slots, self._slots_now, self._is_gone = placement, slots, slots_now, False
         workers = _START_WORKERS[placement.engine].format(address=placement.address or "HOST:PORT")
         self._absence = Absence(f"the {placement.engine} cluster{named(placement)}", workers, log)
 
@@ -293,14 +294,11 @@ class Crew:
                 stop.set()
                 if isinstance(error, UserError) or not (kind in _GONE or "Failed to connect to GCS" in str(error)):
                     raise
-                raise BackendError(
-                    f"the {self._placement.engine} cluster{named(self._placement)} is gone: {error}; start it again "
-                    f"({how(self._placement)}), then the same command goes on with what is not finished"
-                ) from error
+                raise BackendError(self._gone(str(error))) from error
             with gate:
                 done(name, result)
 
-        with ThreadPoolExecutor(workers, thread_name_prefix="pieces") as lanes:
+        with looking(self._look, LOOK_EVERY_S), ThreadPoolExecutor(workers, thread_name_prefix="pieces") as lanes:
             ended = [lanes.submit(copy_context().run, work, lane) for lane in range(workers)]
         errors = [error for lane in ended if (error := lane.exception()) is not None]
         if errors:
@@ -312,6 +310,21 @@ class Crew:
                 f"{names}: every worker that took this ended; the others are done and stay. Its worker's own log says "
                 f"why (no memory left, a library that crashed): {why}"
             )
+
+    def _look(self) -> None:
+        """Says once that nobody listens at the head's address: Ray ends this process a minute later without a word."""
+        try:
+            require_cluster(self._placement)
+        except BackendError as error:
+            if isinstance(error.__cause__, ConnectionRefusedError) and not self._is_gone:
+                self._is_gone = True
+                log(self._gone(str(error.__cause__)), logging.ERROR)
+
+    def _gone(self, why: str) -> str:
+        return (
+            f"the {self._placement.engine} cluster{named(self._placement)} is gone: {why}; start it again "
+            f"({how(self._placement)}), then the same command goes on with what is not finished"
+        )
 
     def _result_of(self, future: PrefectFuture[Result]) -> Result:
         """The piece's result; BackendError where there have been no workers for it for minutes."""

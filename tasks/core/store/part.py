@@ -151,7 +151,7 @@ def content(row: type[Row], table: pa.Table) -> tuple[int, int]:
         cursor.register("lasting", table.select(lasting(row)))
         cursor.execute(f"SELECT sum(md5_number_upper(j)), sum(md5_number_lower(j)) FROM ({as_json})")
         high, low = cursor.fetchall()[0]
-    return int(high or 0), int(low or 0)
+    return int(high), int(low)
 
 
 @lru_cache(maxsize=1)

@@ -44,8 +44,7 @@ class Opinionated:
             artifact = protocol_of(request.data.bundle.protocol.name).artifact(request.data, self._opinion)
             # `jsonschema.validate` would look at the schema itself as well, which takes ten times as long.
             refusals = jsonschema.Draft202012Validator(request.schema or {}).iter_errors(artifact)
-            if worst := jsonschema.exceptions.best_match(refusals):
-                self.refused.append(worst.message)
+            self.refused += [error.message for error in refusals]
             yield index, Reply(text=json.dumps(artifact))
 
 

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from builders.loopback import Server, Time, body_of, http
+from builders.loopback import Time, body_of, http
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -170,16 +170,3 @@ def test_slots_go_to_whoever_waited_longest_and_a_canceled_wait_loses_none():
         assert not level.locked()
 
     asyncio.run(play())
-
-
-@pytest.fixture
-def serve():
-    servers = []
-
-    def start(play):
-        servers.append(Server(play))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -243,3 +243,17 @@ def test_workers_elsewhere_need_a_server_to_report_to(installed: None, monkeypat
     monkeypatch.setattr(engines.socket, "create_connection", lambda *_: SimpleNamespace(close=lambda: None))
     with pytest.raises(BackendError, match="PREFECT_API_URL names none: run `prefect server start --host"):
         on_engine(Placement(engine="ray", address="head:6379"), "shards", lambda crew: None)
+
+
+def test_a_head_that_is_gone_while_pieces_wait_is_told_once(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(engines, "log", lambda line, level: said.append(line))
+    monkeypatch.setattr(engines, "LOOK_EVERY_S", 0.01)
+    crew = Crew(Placement(engine="dask", address="127.0.0.1:9"), 1, lambda: 1)
+
+    def pieces() -> Iterator[tuple[str, tuple[Any, ...]]]:
+        time.sleep(0.2)  # of waiting
+        yield from ()
+
+    crew.each(Submitted(lambda _: ""), pieces(), 1, lambda name, result: None)
+    assert [("127.0.0.1:9 is gone" in line, "dask worker" in line) for line in said] == [(True, True)]
