@@ -51,6 +51,10 @@ def rulers_answers() -> Iterator[Line]:
         row = found.loc[(way, "rulers")]
         figure = told(row["- dhs"], row["low "], row["high "], row["n"])
         yield f"a large model's checklist less asking plainly, QWK, {way}", figure
+    five = five_methods.inductions().set_index(["way", "induction"])
+    for row in ("mean", "sd", "mean less dhs"):
+        value, low, high, n = five.loc[("alike", row), ["QWK", "low", "high", "n"]]
+        yield f"QWK by phase III of five checklists of the same guides: {row}", told(value, low, high, n)
 
 
 def gradeagentops() -> Iterator[Line]:
@@ -65,7 +69,7 @@ def gradeagentops() -> Iterator[Line]:
     )
     rng = np.random.default_rng(0)
     drawn = rng.integers(0, len(human), (10_000, len(human)))
-    for better, base in (("M1", "B0"), ("C1", "B0"), ("FULL", "B0")):
+    for better, base in (("M1", "B0"), ("C1", "B0"), ("FULL", "B0"), ("weak R1", "B0")):
         less = np.abs(wide["score", base] - human).to_numpy() - np.abs(wide["score", better] - human).to_numpy()
         yield f"error of {base} less that of {better}, points of 3", told(less.mean(), *ends(less[drawn]), len(less))
 

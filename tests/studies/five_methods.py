@@ -25,7 +25,8 @@ from rubricflow.tasks.grading.calibrate import alignment
 from rubricflow.tasks.grading.calibrate.alignment import Alignment
 
 SCALE = (0.0, 2.0, 1.0)
-SEALED = Path(__file__).resolve().parents[2] / "data" / "results" / "asap_sas_methods.csv"
+RESULTS = Path(__file__).resolve().parents[2] / "data" / "results"
+SEALED = RESULTS / "asap_sas_methods.csv"
 ARMS = ("dhs", "mts", "autoscore", "checkeval", "rulers", "no_evidence", "unlocked")
 RULERS = ("rulers", "no_evidence", "unlocked")  # the whole, and its ablations
 DRAWS, SPLITS, FOLDS = 2_000, 20, 10
@@ -109,6 +110,39 @@ def measured() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
+def inductions() -> pd.DataFrame:
+    """Rulers' Table 9: QWK over 60 of the answers by each of five checklists that were induced of the same guides, raw
+    and by phase III, and of `dhs` on these 60; intervals redraw answers within questions. The rows `mean` and `sd` are
+    over the five, with the intervals of these figures."""
+    table = pd.read_csv(RESULTS / "asap_sas_inductions.csv", dtype={"response_id": str})
+    plain = pd.read_csv(SEALED, dtype={"response_id": str}).query("arm == 'dhs'").rename(columns={"arm": "induction"})
+    both = pd.concat([table, plain]).astype({"induction": str})
+    wide = both.pivot(index="response_id", columns="induction", values=["score", "tie"]).dropna()
+    length = plain.set_index("response_id").loc[wide.index, "length"].to_numpy(float)
+    people = pd.read_parquet(need("asap_sas", "answers.parquet")).astype({"answer_id": str}).set_index("answer_id")
+    human = people.loc[wide.index, "score_rater1"].to_numpy(float)
+    question = people.loc[wide.index, "question_id"].to_numpy()
+    rng = np.random.default_rng(0)
+    places = [np.flatnonzero(question == q) for q in np.unique(question)]
+    drawn = [np.concatenate([rng.choice(at, len(at)) for at in places]) for _ in range(DRAWS)]
+    rows = []
+    for way in ("raw", "alike"):
+        found = {}
+        for name in wide["score"]:
+            raw, tie = (wide[column, name].to_numpy(float) for column in ("score", "tie"))
+            full = np.column_stack([raw, length, tie])
+            scores = [alignment.snap(raw, SCALE)] if way == "raw" else mapped(full, human)
+            found[name] = np.array(
+                [np.mean([agreement(human[at], one[at], question[at]) for one in scores[:: 1 if step == 0 else 7]])
+                 for step, at in enumerate((np.arange(len(human)), *drawn))]
+            )  # fmt: skip
+        five = np.array([values for name, values in found.items() if name != "dhs"])
+        found |= {"mean": five.mean(axis=0), "sd": five.std(axis=0, ddof=1)}
+        found["mean less dhs"] = found["mean"] - found["dhs"]
+        rows += [(way, name, len(human), values[0], *interval(values[1:])) for name, values in found.items()]
+    return pd.DataFrame(rows, columns=["way", "induction", "n", "QWK", "low", "high"])
+
+
 def interval(values: Floats) -> tuple[float, float]:
     low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)
@@ -116,3 +150,4 @@ def interval(values: Floats) -> tuple[float, float]:
 
 if __name__ == "__main__":
     print(measured().round(3).to_string(index=False))
+    print(inductions().round(3).to_string(index=False))
