@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     Address,
@@ -16,7 +15,7 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
-from rubricflow.flows.plan import Plan, annotating, check_places, record, settling, with_placement
+from rubricflow.flows.plan import Plan, annotating, check_extras, check_places, record, settling, with_placement
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.schema import TableRef
@@ -138,7 +137,9 @@ def proposals(job: Plan) -> ProposedAnnotations:
 def labels(job: Plan, votes: ActSnapshot) -> tuple[ProposedAnnotations, SettledTables, ComparedTables]:
     """The proposals, the labels that people settled, and the agreement after that."""
     proposed = proposals(job)
-    data, locked, annotated = proposed.data, proposed.locked, proposed.annotated
+    data = proposed.data
+    locked = proposed.locked
+    annotated = proposed.annotated
     settled = staged(
         job.run,
         adjudicate,

@@ -3,7 +3,6 @@ training where rollouts have no reward."""
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import logging
 import threading
@@ -20,6 +19,7 @@ from rubricflow.tasks.core.llm.backend import Backend, Steady
 from rubricflow.tasks.core.llm.calls import PENDING, InFlight
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import asks_nobody
 from rubricflow.tasks.grading.judge.mend import reason_of
@@ -258,7 +258,7 @@ def chosen_share(cases: Sequence[Case], share: float) -> list[Case]:
     """About this share of the cases, by a digest of item and text: the same ones whenever they come again."""
     chosen = []
     for case in cases:
-        digest = hashlib.sha256(f"{case.item_id}\n{case.text}".encode()).digest()
+        digest = digest_bytes(f"{case.item_id}\n{case.text}")
         if int.from_bytes(digest[:8], "big") / 2**64 < share:
             chosen.append(case)
     return chosen

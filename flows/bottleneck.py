@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rubricflow.flows.annotate import labels
-from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, DollarLimit, Limit, StudyFile, TokenLimit, WarehouseFolder
-from rubricflow.flows.plan import Plan, planned, record, settling
+from rubricflow.flows.plan import Plan, check_extras, planned, record, settling
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -67,10 +66,13 @@ def stages(job: Plan, votes: ActSnapshot | None) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
     if votes is None:
         data, locked = read_and_lock(job)
-        final, before = None, [*references((data, locked))]
+        final = None
+        before = [*references((data, locked))]
     else:
         proposed, settled, compared = labels(job, votes)
-        data, locked, final = proposed.data, proposed.locked, settled.labels
+        data = proposed.data
+        locked = proposed.locked
+        final = settled.labels
         before = [*proposed.tables, *settled, *compared]
     taught = staged(
         job.run,

@@ -17,8 +17,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.grading.logs.record import Log
-from rubricflow.tasks.grading.logs.study import NEW, study_of
-from rubricflow.tasks.grading.logs.written import scored, written
+from rubricflow.tasks.grading.logs.study import NEW, scored, study_of, written
 
 _NEXT, _SHOWN = 20, 5
 

@@ -13,8 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rubricflow.flows.command_line import ReplyStore
-from rubricflow.flows.ending import for_people
+from rubricflow.flows.command_line import ReplyStore, for_people
 from rubricflow.tasks.core.contracts.errors import BackendError
 
 
@@ -296,7 +295,8 @@ def options_of(file: str, function: str) -> list[inspect.Parameter]:
     """The parameters of a function in flows, from its source: what its body needs takes seconds to import, and a help
     or a mistyped option needs none of it. Only what the parameters name is imported."""
     path = Path(__file__).with_name(f"{file}.py")
-    needed, kept = {function}, list[ast.stmt]()
+    needed = {function}
+    kept = list[ast.stmt]()
     for statement in reversed(ast.parse(path.read_text(encoding="utf-8")).body):  # each names what stands above it
         if isinstance(statement, ast.Import | ast.ImportFrom):
             statement.names = [alias for alias in statement.names if (alias.asname or alias.name) in needed]

@@ -23,7 +23,7 @@ from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.compared.task import AgreementGap, write_compared
-from rubricflow.tasks.grading.evaluate.compare import (
+from rubricflow.tasks.grading.evaluate.agree import (
     agreements,
     alike,
     compare_over_items,
@@ -31,7 +31,7 @@ from rubricflow.tasks.grading.evaluate.compare import (
     most_changed,
     side_by_side,
 )
-from rubricflow.tasks.grading.evaluate.compare import compare as compare_scores
+from rubricflow.tasks.grading.evaluate.agree import compare as compare_scores
 from rubricflow.tasks.grading.evaluate.slices import ScaleBounds
 from rubricflow.tasks.grading.trends.means import mean_rows, together
 
@@ -42,14 +42,16 @@ def compare(a: str, b: str, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE) -> N
 
     UserError where both score no response, or score it on different scales.
     """
-    run_a, run_b = find_run(warehouse, a), find_run(warehouse, b)
+    run_a = find_run(warehouse, a)
+    run_b = find_run(warehouse, b)
     (study, scores_a, scales), (other, scores_b, others) = read_finished(run_a), read_finished(run_b)
     frame_a, groups, *_ = score_frame(scores_a, study.evaluation.target, get_args(Split))
     frame_b = score_frame(scores_b, other.evaluation.target, get_args(Split)).frame
     if any(others[item] != scales[item] for item in scales.keys() & others.keys()):
         raise UserError("the two runs score the same items on different scales")
     both = side_by_side(frame_a, frame_b)
-    in_a, in_b = both["a"].notna(), both["b"].notna()
+    in_a = both["a"].notna()
+    in_b = both["b"].notna()
     if not (in_a & in_b).any():
         raise UserError("the two runs score no response in common")
     plan = study.evaluation

@@ -13,8 +13,7 @@ from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder, ex
 from rubricflow.flows.log_study import labels_of
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.printed import show, show_sentences
-from rubricflow.tasks.core.display.table import Cell, Table, count
+from rubricflow.tasks.core.display.table import Cell, Table, count, show, show_sentences
 from rubricflow.tasks.core.monitor.runs import flow, introduce
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.logs.read import read_log

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -24,13 +23,13 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Numbers
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
-from rubricflow.tasks.core.display.printed import markdown, show, show_sentences
-from rubricflow.tasks.core.display.table import records
+from rubricflow.tasks.core.display.table import markdown, records, show, show_sentences
 from rubricflow.tasks.core.monitor.artifacts import leave_text
 from rubricflow.tasks.core.monitor.runs import completed, flow, introduce, log, task
 from rubricflow.tasks.core.stats.scores import GIVEN, score_frame, target_scores
 from rubricflow.tasks.core.store.part import as_parquet
 from rubricflow.tasks.core.store.warehouse import EXPERIMENTS, Run, Warehouse, counted
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.predictions import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
@@ -82,7 +81,8 @@ def arm(file: str, name: str, warehouse: str = DEFAULT_WAREHOUSE, limit: int | N
 @task(task_run_name="tables")
 def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     """Write and print the tables of finished runs; leave them as artifacts in the Prefect UI."""
-    name, warehouse = plan.experiment.name, next(iter(runs.values())).warehouse
+    name = plan.experiment.name
+    warehouse = next(iter(runs.values())).warehouse
     size = plan.experiment.tables.calibration_size
     sizes = dict.fromkeys(size.arms, size.sizes) if size else {}
     arms = {arm_name: read_arm(arm_name, run, sizes.get(arm_name, ())) for arm_name, run in runs.items()}
@@ -94,7 +94,8 @@ def conclude(plan: Planned, runs: dict[str, Run]) -> Path:
     folder = warehouse.root / EXPERIMENTS / name
     opening = [contrast] if contrast else []
     listed = ["## Runs", "", *(f"- {arm}: `{run_id}`" for arm, run_id in ids.items())]
-    text, report = markdown(f"Experiment {name}", opening, made, listed), folder / "report.html"
+    text = markdown(f"Experiment {name}", opening, made, listed)
+    report = folder / "report.html"
     numbers = conform(Numbers, chain.from_iterable(map(records, made)))
     warehouse.write(folder / "numbers.parquet", as_parquet(numbers))
     warehouse.write(folder / "tables.md", text.encode())
@@ -136,13 +137,14 @@ def resized(run: Run, study: Study, scores: pd.DataFrame, size: int) -> pd.DataF
     SHA-256 of seed and id; None where it has fewer. Sizes are nested, and what is held out stays the same."""
     responses = run.table(Responses, "ingest", ["response_id", "split", "author_id"])
     people = run.table(Gradings, "ingest", GIVEN)
-    target, seed = study.evaluation.target, study.split.seed
+    target = study.evaluation.target
+    seed = study.split.seed
     labelled = target_scores(people, target)["response_id"].combine_chunks()
     calibrates = pc.equal(responses["split"], "calibration")
     names = responses["response_id"].filter(pc.and_(calibrates, pc.is_in(responses["response_id"], labelled)))
     if len(names) < size:
         return None
-    ordered = sorted(names.to_pylist(), key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())
+    ordered = sorted(names.to_pylist(), key=lambda name: digest_bytes(f"{seed}:{name}"))
     chosen = pc.is_in(responses["response_id"], pa.array(ordered[:size], pa.string()))
     splits = pc.if_else(pc.and_(calibrates, pc.invert(chosen)), "train", responses["split"])
     judged = run.ref(Gradings, "judge")

@@ -27,8 +27,8 @@ from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.edit import Family, RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.contracts.tables.rules import Family, RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.monitor.artifacts import leave_table
@@ -44,9 +44,24 @@ STAGE = "faithful"
 PLAIN = "unedited"
 """The version of a scheme without an edit."""
 SHOWN = (
-    *("rater_id", "totals", "edit", "n", "unscored", "gold_change", "floor_rate", "floor_low", "floor_high"),
-    *("rsr", "rsr_low", "rsr_high", "in_rubric_n", "in_rubric", "in_rubric_low", "in_rubric_high"),
-    *("rsr_note", "in_rubric_note"),
+    "rater_id",
+    "totals",
+    "edit",
+    "n",
+    "unscored",
+    "gold_change",
+    "floor_rate",
+    "floor_low",
+    "floor_high",
+    "rsr",
+    "rsr_low",
+    "rsr_high",
+    "in_rubric_n",
+    "in_rubric",
+    "in_rubric_low",
+    "in_rubric_high",
+    "rsr_note",
+    "in_rubric_note",
 )
 """Columns of `rule_faithfulness` for people to look at."""
 _SUMMING = "embedded"
@@ -120,12 +135,13 @@ def stages(job: Plan) -> list[TableRef]:
     run, study = job.run, job.study
     data, locked = read_and_lock(job)
     judged: list[tuple[JudgingBatch, TableRef]] = []
+    anew = study.judge.model_copy(update={"keep": None})  # every decision is taken anew
     with asking_together() as piece:
         for batch in prepare(run, study, data, locked.bundles):
             with piece():
                 gradings = judge(
                     _edited_run(run),
-                    plan=study.judge.model_copy(update={"keep": None}),  # every decision is taken anew
+                    plan=anew,
                     base=job.base,
                     items=batch.items,
                     responses=batch.responses,
@@ -201,7 +217,8 @@ def _tested(run: Run, study: Study, data: Ingested, bundles: TableRef) -> tuple[
     gold = {row["response_id"]: math.floor(row["score"] + 0.5) for row in targets.to_pylist()}
     answered = run.read(data.responses, ["item_id"], ds.field("response_id").isin(list(gold)))["item_id"]
     items = run.read(data.items, ["item_id", "rubric_id"], ds.field("item_id").isin(answered.unique().to_pylist()))
-    locked, schemes = unlocked(run.read(bundles).to_pylist()), {}
+    locked = unlocked(run.read(bundles).to_pylist())
+    schemes = {}
     for name in items["rubric_id"].unique().to_pylist():
         try:
             schemes[name] = Scheme(name, locked[name], {edited.edit: edited for edited in edits(locked[name])})

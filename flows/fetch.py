@@ -23,7 +23,8 @@ def fetch(
 ) -> None:
     """Copies a finished run, and those that it was compared with, and prints what to type next. UserError where the
     run is in that folder, or there is none."""
-    found, target = find_run(warehouse, run), Warehouse.open(to)
+    found = find_run(warehouse, run)
+    target = Warehouse.open(to)
     if target.place == found.warehouse.place:
         raise UserError(f"{found.run_id} is in {target.place}; name another folder: --to FOLDER")
     others = manifest_of(found)["identity"].get("beside", {}).values()
@@ -35,7 +36,8 @@ def fetch(
 
 def fetched(run: Run, target: Warehouse) -> int:
     """Copies a finished run into the warehouse of a folder; how many files that were."""
-    manifest, other = manifest_of(run), target.run(run.run_id)
+    manifest = manifest_of(run)
+    other = target.run(run.run_id)
     with other.alone():
         files = run.copy_to(other)
         study = (run.warehouse.root.resolve() / manifest["study_folder"]).resolve()

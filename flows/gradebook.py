@@ -134,7 +134,8 @@ def _unexplained(book: Gradebook) -> list[str]:
     """How many scores stand on their page without criteria, and how many part from theirs."""
     scored = [answer for answer in book.answers if answer.final_score is not None]
     explained = [answer for answer in scored if explains(book.questions[answer.item_id], answer)]
-    apart, bare = sum(parted(answer) is not None for answer in explained), len(scored) - len(explained)
+    apart = sum(parted(answer) is not None for answer in explained)
+    bare = len(scored) - len(explained)
     lines = []
     if apart:
         lines.append(

@@ -92,7 +92,8 @@ class GroupReward(RubricReward):
     ) -> GroupReward:
         """The reward of a study file whose judge compares answers; replies are the warehouse's where not given. No
         graph is needed, nor a section `reward`. Errors as of `RubricReward.of_study`."""
-        path, opened = Path(study), Warehouse.open(warehouse)
+        path = Path(study)
+        opened = Warehouse.open(warehouse)
         settings = for_training(path, by_graph=False)
         items, bundles = rubrics_of_study(settings, path, opened)
         asking = partial(study_rater, settings.judge, path.parent)

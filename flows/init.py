@@ -119,8 +119,10 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
         raise InputError("has no row with an answer", file=path)
     told = students_apart(draft, roles, asking)
     if told != roles:
-        roles, draft = told, drafted(_named_from(to, path), told, frame, known)
-    source, items = dict(draft.source), draft.items
+        roles = told
+        draft = drafted(_named_from(to, path), told, frame, known)
+    source = dict(draft.source)
+    items = draft.items
     listed: dict[str, Any] | None = None
     if questions:
         numbered = next(iter(source.get("numbered", {})), "question_id")

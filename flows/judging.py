@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from itertools import chain
 
-from rubricflow.flows.checks import grader_of
-from rubricflow.flows.plan import Plan, prices_of
+from rubricflow.flows.plan import Plan, grader_of, prices_of
 from rubricflow.flows.stage import references, staged
 from rubricflow.tasks.core.contracts.backends import BACKENDS, is_free
 from rubricflow.tasks.core.contracts.errors import BackendError
@@ -86,11 +86,8 @@ def judged_by(
         stage=stage,
         rules_of=rules_of,
     )
-    return JudgedTables(*together[:3]), [
-        *filter(None, together[3:]),
-        *(tables.supports for tables in looked_at.values() if tables.supports),
-        *(table for juror in jurors.values() for table in juror),
-    ]
+    supports = [tables.supports for tables in looked_at.values() if tables.supports]
+    return JudgedTables(*together[:3]), [*filter(None, together[3:]), *supports, *chain.from_iterable(jurors.values())]
 
 
 def bundles_for(job: Plan, judge: Judge, data: Ingested, locked: Locked) -> TableRef:
@@ -160,7 +157,8 @@ def cascaded(job: Plan, data: Ingested, locked: Locked) -> tuple[CascadeTables, 
     plans = study.judge.steps
     if study.judge.cost_limit is not None and open_outbox() is None:  # of a batch the answers say whose prices hold
         check_prices(job)
-    made, steps = list[TableRef](), list[StepTables]()
+    made = list[TableRef]()
+    steps = list[StepTables]()
     marked = staged(
         run,
         labelled,
@@ -172,9 +170,11 @@ def cascaded(job: Plan, data: Ingested, locked: Locked) -> tuple[CascadeTables, 
 
     def step_of(number: int, responses: TableRef, before: StepTables | None = None) -> StepTables:
         """What a step makes of some answers; before: what it made of the labelled ones."""
-        plan, name = plans[number - 1], f"{number}-rest" if before else f"{number}"
+        plan = plans[number - 1]
+        name = f"{number}-rest" if before else f"{number}"
         bundles = bundles_for(job, plan, data, locked)
-        own, rules_of = locked._replace(bundles=bundles), f"judge-{number}" if before else None
+        own = locked._replace(bundles=bundles)
+        rules_of = f"judge-{number}" if before else None
         judged, others = judged_by(job, plan, data, own, responses, f"judge-{name}", rules_of, f"step{number}")
         scored = staged(
             run,

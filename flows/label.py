@@ -30,14 +30,14 @@ from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.reasons import needs_of
+from rubricflow.tasks.core.display.verdict import needs_of
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.ordered import read_marked
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.formulas import csv_text, guarded
 from rubricflow.tasks.core.web.server import serve
 from rubricflow.tasks.grading.calibrate.next_labels import drawable, read_items
-from rubricflow.tasks.grading.judge.explained import explanations
+from rubricflow.tasks.grading.judge.evidence import explanations
 from rubricflow.tasks.grading.logs.study import response_ids, study_of
 from rubricflow.tasks.people.review.app import Access, create_app
 from rubricflow.tasks.people.review.board import Board, Shows, Vouching
@@ -151,7 +151,9 @@ def labelling_board(
     ]
     board = open_board(run, settings, waiting, {"judge": run.ref(Judgments, "judge")}, None)
     marked = read_marked(run, run.ref(Responses, "ingest"), run.ref(Gradings, "ingest"), settings.evaluation.target)
-    needs, release, foreign = needs_of(settings.release, marked), settings.release, settings.judge.lead.foreign
+    needs = needs_of(settings.release, marked)
+    release = settings.release
+    foreign = settings.judge.lead.foreign
     said = explanations(foreign, base) if foreign and foreign.explanation else {}
     drawn = {name for name in asked if sampled.get(name) != "chosen" and name not in labelled}
     cases = [replace(case, student=None) for case in board.cases]  # who labels is not to know whose it is

@@ -46,7 +46,8 @@ def laboratory(folder: str | Path, seed: int = 0, steps: int | None = None) -> P
         raise InputError(f"{home} holds other things; name an empty or new folder", file=home)
     home.mkdir(parents=True, exist_ok=True)
     rng = Random(seed)
-    seen, unseen = _questions(rng, "seen", SEEN), _questions(rng, "unseen", UNSEEN)
+    seen = _questions(rng, "seen", SEEN)
+    unseen = _questions(rng, "unseen", UNSEEN)
     rows = []
     for asked in seen:
         rows += _answers(rng, asked, "train", TRAIN) + _answers(rng, asked, "test", TEST)

@@ -108,10 +108,9 @@ def _shift(old: pd.DataFrame, new: pd.DataFrame, stale: str, file: str) -> str:
         raise InputError(f"{stale}; {answers} answers are too few to test for a shift", file=file, hint=hint)
     drift = drifted([observed(old)], [observed(new)])
     if drift.found:
-        moved = "; ".join(
-            f"{CHANNELS[row.channel]}{f' of {row.value_of}' * (row.slice != 'all')} "
-            f"{row.change.old:.3g} to {row.change.new:.3g}"
-            for row in drift.found[:3]
-        )
-        raise InputError(f"{stale}; and what it says moved: {moved}", file=file, hint=hint)
+        moved = []
+        for row in drift.found[:3]:
+            part = "" if row.slice == "all" else f" of {row.value_of}"
+            moved.append(f"{CHANNELS[row.channel]}{part} {row.change.old:.3g} to {row.change.new:.3g}")
+        raise InputError(f"{stale}; and what it says moved: {'; '.join(moved)}", file=file, hint=hint)
     return f"no drift was found in {answers:,} answers, which does not prove that there is none"

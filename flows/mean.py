@@ -15,8 +15,7 @@ from rubricflow.flows.log_study import labels_of
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.data import Split
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.printed import show, show_sentences
-from rubricflow.tasks.core.display.table import Cell, Table, count
+from rubricflow.tasks.core.display.table import Cell, Table, count, show, show_sentences
 from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.logs.read import read_log

@@ -16,7 +16,7 @@ from rubricflow.flows.plan import graded_plan
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.people import NextLabels
-from rubricflow.tasks.core.display.reasons import needs_of, too_small_words
+from rubricflow.tasks.core.display.verdict import needs_of, too_small_words
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.ordered import read_marked
 from rubricflow.tasks.core.store.warehouse import Run
@@ -69,7 +69,8 @@ def propose_labels(study_file: str | Path, warehouse: str | Path, limit: int | N
     """
     job = graded_plan(study_file, warehouse, limit)
     run, study = job.run, job.study
-    items, predictions = read_items(run, study), read_predictions(run)
+    items = read_items(run, study)
+    predictions = read_predictions(run)
     rows = next_labels(items, predictions, study, count)
     # A shorter proposal is a longer one's beginning: the longest stays.
     if not run.done("next", "all") or run.ref(NextLabels, "next").rows < len(rows):

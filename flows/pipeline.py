@@ -9,7 +9,6 @@ import typer
 
 from rubricflow.flows.annotate import annotate
 from rubricflow.flows.bottleneck import bottleneck
-from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     DollarLimit,
@@ -20,11 +19,11 @@ from rubricflow.flows.command_line import (
     arguments,
 )
 from rubricflow.flows.grade import grade
+from rubricflow.flows.plan import check_extras
 from rubricflow.flows.review import board_of, unanswered
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
-from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
-from rubricflow.tasks.core.monitor.waiting import announce_answered, wait_for_people
+from rubricflow.tasks.core.monitor.runs import announce_answered, completed, flow, introduce, wait_for_people
 
 
 @flow(name="pipeline")
@@ -44,7 +43,8 @@ def pipeline(
     Whatever ended it, the same call goes on, and passes over what is finished. Votes that come later train another
     grader. token_budget, budget_usd: of each step, see `grade`. InputError where a study has not what a step needs.
     """
-    taught, graded = load_study(Path(study)), load_study(Path(grading or study))
+    taught = load_study(Path(study))
+    graded = load_study(Path(grading or study))
     check_chained(Path(study), taught, Path(grading or study), graded, Path(warehouse))
     check_extras("annotate", study)  # all of them before people are asked
     check_extras("train", study)

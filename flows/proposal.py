@@ -69,7 +69,8 @@ def proposal(study: Study, warehouse: str, error: float, budget_usd: float | Non
     tried = []
     for size in range(1, MOST_STEPS + 1):
         for steps in combinations(judged, size):
-            rows, terms = _rows(steps, release), cascade_terms([step.cost for step in steps], release, most=most)
+            rows = _rows(steps, release)
+            terms = cascade_terms([step.cost for step in steps], release, most=most)
             by_people = PEOPLE * (max(one.cost for one in judged) or 1.0)
             tried.append((foreseen_cost(rows, terms._replace(by_people=by_people)), steps, rows))
     _, steps, rows = min(tried, key=lambda one: (one[0], len(one[1])))
@@ -85,7 +86,8 @@ def _told(
     unit: str,
     every: Sequence[str],
 ) -> Iterator[Line]:
-    terms, n = cascade_terms([step.cost for step in steps], release, most=most), len(rows.risk)
+    terms = cascade_terms([step.cost for step in steps], release, most=most)
+    n = len(rows.risk)
     made = least_cost(rows, terms)
     basis = f"{say.count(n)} marked answers; of {say.plural(len(every), 'judge')}"
     if made is None:

@@ -29,9 +29,8 @@ from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.lock.rubric import authored, guided
-from rubricflow.tasks.people.annotate.inventory import constructions
-from rubricflow.tasks.people.annotate.propose import Brief, as_yaml
-from rubricflow.tasks.people.annotate.propose import propose as ask_for
+from rubricflow.tasks.people.annotate.inventory import Brief, as_yaml, constructions
+from rubricflow.tasks.people.annotate.inventory import propose as ask_for
 
 
 def propose(
@@ -50,7 +49,8 @@ def propose(
     """
     if to.exists():
         raise InputError("is there already, and somebody may have edited it", file=to)
-    settings, base = load_study(Path(study)), Path(study).parent
+    settings = load_study(Path(study))
+    base = Path(study).parent
     annotator = next(iter(settings.annotation.annotators.values())) if settings.annotation else settings.judge.lead
     if not is_generative(annotator):
         rule = f"backend '{annotator.backend}' proposes nothing; name a language model"

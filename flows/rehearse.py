@@ -31,7 +31,7 @@ from rubricflow.tasks.core.contracts.settings.experiment import run_name
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Calibration, Study
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
-from rubricflow.tasks.core.display.printed import show, show_sentences
+from rubricflow.tasks.core.display.table import show, show_sentences
 from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.monitor.runs import flow, introduce, log
@@ -45,7 +45,8 @@ from rubricflow.tasks.grading.judge.mend import SEMANTIC
 
 SIZES = {1: "1 criterion a call", 4: "4 criteria a call", None: "all in one call"}
 PLAIN = "plain score"
-_STANDS, _EVIDENCE = tuple(sorted(HOLDS)), tuple(sorted(SEMANTIC))
+_STANDS = tuple(sorted(HOLDS))
+_EVIDENCE = tuple(sorted(SEMANTIC))
 _TOOK = f"""
     WITH used AS (
         SELECT count(*) AS calls, if(count(prompt_tokens + completion_tokens) = count(*),
@@ -85,7 +86,8 @@ def rehearse(
     """
     job = plan(study, warehouse, limit, model, url)
     introduce(job.study.name, flow="rehearse", backend=job.study.judge.backend)
-    chosen, root = drawn(job, answers), job.run.warehouse.root
+    chosen = drawn(job, answers)
+    root = job.run.warehouse.root
     arms = {name: planned(arm, job.base, root, only=chosen) for name, arm in ways(job.study).items()}
     runs = {name: arm.run for name, arm in arms.items()}
     keep_arms(job.run.warehouse, run_name("rehearse", job.study.name), runs)

@@ -58,10 +58,11 @@ def record_replies(run: Run, to: Path, name: str | None, folder: Path | None) ->
     if other := study.evaluation.judge:
         judges |= {f"evaluation {name}".strip(): judge for name, judge in other.jurors.items()}
     choices: dict[str, Judge | Graphs] = {**judges, **annotators, "graph": study.graph}
+    asked = {role: choice for role, choice in choices.items() if BACKENDS[choice.backend].needs == "engine"}
+    weights = manifest["identity"]["inputs"]
     speakers = [
-        _speaker(role, choice, base, name, digest or manifest["identity"]["inputs"].get(engine_of(choice).model))
-        for role, choice in choices.items()
-        if BACKENDS[choice.backend].needs == "engine"
+        _speaker(role, choice, base, name, digest or weights.get(engine_of(choice).model))
+        for role, choice in asked.items()
     ]
     calls = list(_asked(run))
     if not (speakers and calls):
@@ -84,9 +85,10 @@ def _speaker(role: str, choice: Judge | Graphs, base: Path, name: str | None, di
     engine, mender = engine_of(choice), None
     if isinstance(choice, Judge) and choice.repair_engine:
         mender = model_of(choice.model_copy(update={"engine": choice.repair_engine}), base)
+    shown = name or engine.model.rstrip("/").rpartition("/")[2]
     return Speaker(
         who=role,
-        name=name or engine.model.rstrip("/").rpartition("/")[2],
+        name=shown,
         weights=digest,
         model=model_of(choice, base),
         mender=mender,

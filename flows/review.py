@@ -30,8 +30,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import Escalations
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, JurorBundles
-from rubricflow.tasks.core.monitor.runs import is_watched
-from rubricflow.tasks.core.monitor.waiting import announce_answered
+from rubricflow.tasks.core.monitor.runs import announce_answered, is_watched
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.core.web.server import serve
 from rubricflow.tasks.grading.calibrate.predictions import PredictionAssignment, Predictor
@@ -98,7 +97,8 @@ def board_of(study_file: str | Path, warehouse: str | Path, limit: int | None = 
     cases where nothing waits. InputError as for `reviewed_run`."""
     study, run = reviewed_run(study_file, warehouse, limit)
     if study.annotation is None:
-        raters, waiting = {"judge": run.ref(Judgments, "judge")}, waiting_scores(run)
+        raters = {"judge": run.ref(Judgments, "judge")}
+        waiting = waiting_scores(run)
     else:
         raters = {name: run.ref(Judgments, f"annotate-{name}") for name in study.annotation.annotators}
         waiting = waiting_labels(run)
@@ -143,7 +143,8 @@ class Following:
         if number not in self._predictors:
             items, responses = (run.ref(row, "ingest") for row in (Items, Responses))
             judged, fitted = (f"{stage}-{number}" if number else stage for stage in ("judge", "calibrate"))
-            gradings, bundles = run.ref(Gradings, judged), run.ref(Bundles, "lock")
+            gradings = run.ref(Gradings, judged)
+            bundles = run.ref(Bundles, "lock")
             if number:
                 (own,) = next(run.batches(gradings, ["bundle_id"], 1))["bundle_id"].to_pylist()
                 locked = (run.ref(JurorBundles, stage) for stage in run.stages(JurorBundles))
@@ -162,7 +163,8 @@ class Following:
                 self._run.table(row, "judge", where=of_response).to_pylist(maps_as_pydicts="strict")
                 for row in (Gradings, Judgments)
             )
-            item_id, predictor = gradings[0]["item_id"], self._predictor(response_id)
+            item_id = gradings[0]["item_id"]
+            predictor = self._predictor(response_id)
             bundle = predictor.bundles[item_id]
             if not score_follows(bundle):
                 return STATED

@@ -83,7 +83,8 @@ def check(
 ) -> None:
     """Prints a row for each finding; writes them as a page and a CSV into the run's folder."""
     read = read_rubrics(study, warehouse, limit)
-    run, name = read.job.run, read.job.study.name
+    run = read.job.run
+    name = read.job.study.name
     marks, missing = marks_of(run, read.job.study.evaluation, read.bundles, lambda author: True)
     found = [one for rubric in read.rubrics.values() for one in findings(rubric, unreachable(rubric))]
     if ask:
@@ -120,7 +121,8 @@ def revise(
             raise InputError("is there already, and somebody may have edited it", file=path)
     read = read_rubrics(study, warehouse, limit, with_marks=ask)
     problem = partial(problem_of, read.job.study)
-    revised, made = list[Rubric](), list[RubricChange]()
+    revised = list[Rubric]()
+    made = list[RubricChange]()
     for rubric in read.rubrics.values():
         base, mends = mended(rubric, problem)
         revised.append(base)
@@ -146,7 +148,8 @@ def revise(
     header = ("rubric", "before", "after", "what", "by", "why")
     rows = [(one.rubric_id, *map(", ".join, one[1:3]), CHANGES[one.what], one.by, one.why) for one in made]
     print_rows(header, rows)
-    changed, graded = sum(one.what != "kept" for one in made), read.job.run.done("evaluate", "all")
+    changed = sum(one.what != "kept" for one in made)
+    graded = read.job.run.done("evaluate", "all")
     words = arguments(beside, warehouse, limit)
     commands = [] if graded else [f"  rubricflow grade {arguments(study, warehouse, limit)}"]
     commands += [f"  rubricflow grade {words}", f"  rubricflow rubric check {words} --against {read.job.run.run_id}"]
@@ -178,11 +181,13 @@ def problem_of(study: Study, rubric: Rubric) -> str | None:
 @contextmanager
 def asking(read: StudyRubrics, tokens: int | None, usd: float | None) -> Iterator[Reviewer]:
     """The study's judge, to be asked about rubrics within a budget. InputError where it is no language model."""
-    judge, base = read.job.study.judge.lead, read.job.base
+    judge = read.job.study.judge.lead
+    base = read.job.base
     if not is_generative(judge):
         rule = f"backend '{judge.backend}' says nothing about rubrics; name a language model"
         raise InputError(rule, field="judge.backend", hint="backend: openai, hosted or vllm with an engine")
-    kept_in, name = read.job.run.warehouse, f"rubrics {read.job.run.run_id}"
+    kept_in = read.job.run.warehouse
+    name = f"rubrics {read.job.run.run_id}"
     with open_replies(kept_in.replies) as replies, kept_budget(kept_in, name, tokens, usd):
         with redirect_stdout(sys.stderr):  # what it says of this machine is none of the table
             backend = open_backend(judge, base, replies, credential)
@@ -196,7 +201,8 @@ def compared(read: StudyRubrics, against: str) -> list[str]:
     job = read.job
     if not job.run.done("evaluate", "all"):
         raise InputError(f"{job.study.name} is not graded, as study, data and code are now", field="--against")
-    scales, frames = dict[str, ScaleBounds](), []
+    scales = dict[str, ScaleBounds]()
+    frames = []
     for run in (find_run(str(job.run.warehouse.root), against), job.run):
         study, scores, bounds = read_finished(run)
         if any(bounds[item] != scales[item] for item in bounds.keys() & scales.keys()):

@@ -46,7 +46,9 @@ def staged(run: Run, task: Callable[Concatenate[Run, P], Written], *args: P.args
     Where the checkpoint stops the run, the log and an event of Prefect's say so before the error ends it.
     """
     with listed_once():
-        start, requests, shards = time.monotonic(), requests_sent(), len(run.marks())
+        start = time.monotonic()
+        requests = requests_sent()
+        shards = len(run.marks())
         written = task(run, *args, **kwargs)
         tables = list(references(written))
         stage = tables[0].stage

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.reasons import release_needs
+from rubricflow.tasks.core.display.verdict import release_needs
 from rubricflow.tasks.core.llm.backends.replay import read_recording
 from rubricflow.tasks.core.llm.budget import unpriced
 from rubricflow.tasks.core.llm.foreign import foreign_rows
@@ -135,7 +135,8 @@ def prove(study_file: Path, limit: int | None = None, warehouse: Path | None = N
     yield from _graphs(read, base)
     yield from _rubrics(read)
     for name, reading in readings.items():
-        judge, of = reading.study.judge, f"{name}: " if name else ""
+        judge = reading.study.judge
+        of = f"{name}: " if name else ""
         if study.judge.cost_limit is not None and not is_free(judge) and price_of(judge.engine) is None:
             yield "wrong", f"{of}judge.cost_limit", str(unpriced(name, **DOLLARS))
         if judge.foreign:
@@ -245,7 +246,8 @@ def _engines(read: StudyToValidate, base: Path) -> Iterator[Finding]:
     """Whether a model reports fewer alternatives of a token than a decision has values, and settings of the study's
     models that do harm on this machine."""
     study = read.study
-    engine, most = study.judge.engine, max((widest(bundle) for _, bundle, _ in read.items), default=0)
+    engine = study.judge.engine
+    most = max((widest(bundle) for _, bundle, _ in read.items), default=0)
     if engine and 0 < engine.logprobs < min(most, MOST_LOGPROBS):
         shortfall = f"{engine.logprobs} alternatives of a decision that has up to {most} values"
         yield "warning", "log-probabilities", f"{shortfall}; set judge.engine.logprobs: {min(most, MOST_LOGPROBS)}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rubricflow.tasks.core.display.printed import show
-from rubricflow.tasks.core.display.table import Table, as_records
+from rubricflow.tasks.core.display.table import Table, as_records, show
 from rubricflow.tasks.core.monitor.artifacts import leave_table, leave_text
 from rubricflow.tasks.core.store.warehouse import Run
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from attack_corpus import attack
 
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of

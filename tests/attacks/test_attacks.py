@@ -13,7 +13,7 @@ from obedient import HABITS, attacked, full_marks, obedient
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.grading.judge.evidence import HOLDS

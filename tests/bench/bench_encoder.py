@@ -22,7 +22,7 @@ from sentence_transformers import SentenceTransformer
 
 from rubricflow.tasks.core.llm import encoder
 from rubricflow.tasks.core.llm.encoder import MiniLM
-from rubricflow.tasks.grading.calibrate.texts import embed
+from rubricflow.tasks.grading.calibrate.features import embed
 
 HOUSE = Path(__file__).resolve().parents[2]
 

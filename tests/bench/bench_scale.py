@@ -42,7 +42,7 @@ def main(responses, characters, profile, place):
         started = begin()
         from rubricflow.flows import grade as flow
         from rubricflow.flows import stage as stage_module
-        from rubricflow.tasks.core.llm.backends.scripted import Offline
+        from rubricflow.tasks.core.llm.backend import Offline
         from rubricflow.tasks.core.store.catalogue import read_manifest
         from rubricflow.tasks.core.store.warehouse import Warehouse
         from rubricflow.tasks.grading.judge import task as judge

@@ -81,7 +81,7 @@ def main(responses, characters, features, judged, items, folder=None):
         started = begin()
         from rubricflow.flows import grade as flow
         from rubricflow.flows import stage as stage_module
-        from rubricflow.tasks.core.llm.backends.scripted import Offline
+        from rubricflow.tasks.core.llm.backend import Offline
         from rubricflow.tasks.grading.judge import task as judge
         from rubricflow.tasks.grading.judge.rows import Rater
 

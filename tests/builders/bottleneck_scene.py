@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import softmax
 
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
+from rubricflow.tasks.core.contracts.settings.methods import Bottleneck
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from rubricflow.tasks.methods.report.graders import BottleneckView
 

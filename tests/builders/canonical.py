@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.text.tokens import whole
 from rubricflow.tasks.grading.judge.evidence import HOLDS
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import plain
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import Settlement, mean_of
 from rubricflow.tasks.grading.judge.schema import PLAIN, UnitNames, fields, numbered
 from rubricflow.tasks.grading.judge.verify import Verdict
@@ -47,10 +47,10 @@ def canonical_claims(verdict: Settlement, bundle: Bundle, text: str) -> dict[str
             found += [{name: number, "quote": words_of(row, text)} for row in rows]
         return found
 
-    subscores = {trait.id: plain(verdict.traits[trait.id]) for trait in traits if trait.id in verdict.traits}
+    subscores = {trait.id: whole(verdict.traits[trait.id]) for trait in traits if trait.id in verdict.traits}
     artifact: dict[str, Any] = {"subscores": subscores}
     if len(subscores) == len(traits):
-        artifact["final_score"] = plain(mean_of(bundle, verdict.traits))
+        artifact["final_score"] = whole(mean_of(bundle, verdict.traits))
     if points and verdict.is_covered:
         covered = [number for number, criterion in points.items() if decisions[criterion.id].level]
         artifact["covered"], artifact["missed"] = covered, [number for number in points if number not in covered]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.edit import STARTS, Edit
+from rubricflow.tasks.core.contracts.settings.methods import STARTS, Edit
 from rubricflow.tasks.core.contracts.tables.edit import (
     Arm,
     ArmDifferences,
@@ -15,10 +15,10 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Policies,
     Revisions,
     Rollouts,
+    RuleFaithfulness,
     Separations,
     Steps,
 )
-from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.methods.report.arm_figures import EditView
 
 Records = list[dict[str, Any]]

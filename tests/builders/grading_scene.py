@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.tables.evaluation import Checks, Metrics, Q
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
 from rubricflow.tasks.core.stats import agreement as stats
 from rubricflow.tasks.grading.report.answers import FIRST_ANSWERS
-from rubricflow.tasks.grading.report.counts import counts
+from rubricflow.tasks.grading.report.figures import counts
 from rubricflow.tasks.grading.report.view import Tables, needs_texts
 
 Records = list[dict[str, Any]]

@@ -18,7 +18,7 @@ import pytest
 
 from rubricflow.flows import plan
 from rubricflow.tasks.core.check import checkpoint, docs, suite
-from rubricflow.tasks.core.check.finding import REFUSED, Finding
+from rubricflow.tasks.core.check.suite import REFUSED, Finding
 from rubricflow.tasks.core.contracts.schema import Expectation, Row, expectations
 from rubricflow.tasks.grading.calibrate import choose
 from rubricflow.tasks.grading.evaluate import task as evaluate

@@ -14,10 +14,10 @@ from builders.studies import study
 from rubricflow.tasks.core.contracts.protocols import WorkedExamples
 from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.grading.calibrate.features import Readers, TextSource, text_blocks
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.predictions import predict
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items
-from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
 from rubricflow.tasks.grading.judge.rows import WorkedExample
 from rubricflow.tasks.grading.judge.teaching import GradedItem
 

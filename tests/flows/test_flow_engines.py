@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from builders import loopback
-from tiny_study import make_study
-from typer.testing import CliRunner
+from builders.command import command
+from tiny_study import make_study, with_judge
 
-from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
@@ -32,16 +31,14 @@ def server():
 
 def study_of(folder: Path, server, **engine) -> Path:
     path = make_study(folder)
-    kept, _, rest = path.read_text().partition("judge:\n")
     settings = {"model": "m", "urls": [server.url], "concurrency": 4, **engine}
     judge = {"protocol": "dhs", "backend": "openai", "engine": settings, "sampling": {"max_tokens": 20}}
-    path.write_text(f"{kept}judge: {json.dumps(judge)}\ncalibration:{rest.partition('calibration:')[2]}")
-    return path
+    return with_judge(path, judge)
 
 
 def grade(study: Path, *words: str):
     house = study.with_name("house")
-    return CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", str(house), *words], catch_exceptions=False)
+    return command("grade", study, "--warehouse", house, *words)
 
 
 class Killed(BaseException):

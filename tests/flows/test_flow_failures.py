@@ -30,8 +30,8 @@ from rubricflow.tasks.core.contracts.errors import BackendError, InputError, Sto
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.tables.reward import Rewards
+from rubricflow.tasks.core.llm.backend import Offline, Scripted
 from rubricflow.tasks.core.llm.backends.openai import OpenAI
-from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.store.warehouse import Warehouse

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.tables.edit import RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
-from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.judge import embedded

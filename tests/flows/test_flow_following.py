@@ -24,10 +24,10 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.calibrate.calibration import read_calibration
+from rubricflow.tasks.grading.calibrate.features import Readers, TextSource, text_blocks
 from rubricflow.tasks.grading.calibrate.predictions import predict
 from rubricflow.tasks.grading.calibrate.rows import Item
 from rubricflow.tasks.grading.calibrate.task import calibrate
-from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
 from rubricflow.tasks.people.review.board import PredictedScore, predicted_score
 
 WORDS = ("water", "salt", "osmosis", "leaves", "membrane", "cell", "because", "short")

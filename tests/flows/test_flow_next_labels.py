@@ -8,10 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from builders.command import command
 from tiny_study import make_study
-from typer.testing import CliRunner
 
-from rubricflow.flows.cli import app
 from rubricflow.flows.next_labels import propose_labels
 from rubricflow.flows.plan import plan, record
 from rubricflow.flows.review import board_of
@@ -104,7 +103,7 @@ def test_a_study_that_was_not_graded_says_so(tmp_path: Path) -> None:
 def test_the_command_prints_the_table_and_says_what_there_is(graded: tuple[Path, Path], tmp_path: Path) -> None:
     study, house = graded
     sheet = tmp_path / "next.csv"
-    done = CliRunner().invoke(app, ["next", str(study), "--warehouse", str(house), "--count", "7", "--to", str(sheet)])
+    done = command("next", study, "--warehouse", house, "--count", "7", "--to", sheet)
     assert done.exit_code == 0, done.output
     rows = list(csv.reader(done.stdout.splitlines()))
     assert rows[0] == ["rank", "item_id", "response_id", "sampled", "why"]

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from builders.command import command
 
-from rubricflow.flows import cli
 from rubricflow.flows import propose as flow
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.lock.rubric import authored
 
@@ -24,8 +23,7 @@ def concept(name: str, meaning: str) -> dict[str, Any]:
 
 
 def ask(study: Path, to: Path, house: Path) -> Any:
-    words = ["propose", str(study), "--to", str(to), "--concepts", "2", "--warehouse", str(house)]
-    return CliRunner().invoke(cli.app, words)
+    return command("propose", study, "--to", to, "--concepts", "2", "--warehouse", house)
 
 
 def test_a_proposal_is_a_rubric_file_and_is_never_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from builders import loopback
 from builders.command import command, last_run
-from tiny_study import make_study
+from tiny_study import make_study, with_judge
 
 from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.store.warehouse import Run
@@ -36,13 +36,6 @@ def picky(n: int, body: dict) -> bytes:
     return loopback.http(400, NO) if "max_tokens" in body else fine(n, body)
 
 
-def with_judge(study: Path, engine: dict) -> None:
-    kept, _, rest = study.read_text().partition("judge:")
-    study.write_text(
-        f"{kept}judge: {json.dumps(JUDGE | {'engine': engine})}\ncalibration:{rest.partition('calibration:')[2]}"
-    )
-
-
 @pytest.fixture
 def graded(tmp_path: Path):
     """Grades a small study by a server; the same call grades the same study again."""
@@ -53,7 +46,7 @@ def graded(tmp_path: Path):
             servers.append(loopback.Server(play))
             study = make_study(tmp_path, answers)
             own = {"model": "big", "urls": [servers[0].url], "concurrency": 2, "patience_s": 0, "retries": 0}
-            with_judge(study, own)
+            with_judge(study, JUDGE | {"engine": own})
         servers[0].play = play
         result = command("grade", tmp_path / "study.yaml", "--warehouse", tmp_path / "house")
         return result, servers[0]
@@ -133,7 +126,7 @@ def test_options_are_typed_and_make_another_run(tmp_path, monkeypatch):
     (options,) = taken
     assert options == {"n": 1, "reasoning_effort": "low", "x": {"thinking": False}, "store": False, "p": 0.5, "q": "1"}
 
-    with_judge(study, {"model": "m", "urls": ["http://y/v1"], "options": {"n": 2, "user": "u"}})
+    with_judge(study, JUDGE | {"engine": {"model": "m", "urls": ["http://y/v1"], "options": {"n": 2, "user": "u"}}})
     runs = {
         name: plan(study, tmp_path / "house", model="m", url="http://x/v1", options=one)
         for name, one in {"none": None, "empty": {}, "low": options, "other": {"n": "1"}}.items()

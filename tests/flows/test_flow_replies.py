@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from builders import loopback
 from builders.command import command, last_run
 from builders.plain_checks import figures
-from tiny_study import make_study
+from tiny_study import make_study, with_judge
 
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
 from rubricflow.tasks.core.llm.backends.replay import read_recording
@@ -35,11 +34,6 @@ def likely(character: str) -> list[dict]:
     return [{"token": token, "logprob": logprob, "bytes": None} for token, logprob in others]
 
 
-def with_judge(study: Path, **judge: object) -> None:
-    kept, _, rest = study.read_text().partition("judge:")
-    study.write_text(f"{kept}judge: {json.dumps(JUDGE | judge)}\ncalibration:{rest.partition('calibration:')[2]}")
-
-
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the study, its run by two models behind a server, and the recorded replies; the server is gone."""
@@ -48,13 +42,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     server = loopback.Server(said)
     mending = {"model": "small", "urls": [server.url]}
     engine = {"model": "big", "urls": [server.url], "logprobs": 3, "concurrency": 4}
-    with_judge(study, backend="openai", engine=engine, repair_engine=mending)
+    with_judge(study, JUDGE | {"backend": "openai", "engine": engine, "repair_engine": mending})
     result = command("grade", study, "--warehouse", folder / "house")
     assert result.exit_code == 0, result.output
     server.close()
     result = command("replies", "--to", folder / "replies.parquet", "--warehouse", folder / "house")
     assert result.exit_code == 0, result.output
-    with_judge(study, backend="replay", replies="replies.parquet")
+    with_judge(study, JUDGE | {"backend": "replay", "replies": "replies.parquet"})
     return folder
 
 
@@ -144,7 +138,7 @@ def test_a_server_without_a_model_is_refused(ran: Path) -> None:
 def test_a_baseline_is_graded_first_and_stands_beside_the_judge(ran: Path) -> None:
     study = ran / "study.yaml"
     foreign = study.read_text().replace("name: tiny", "name: base")
-    with_judge(study, backend="embedded")
+    with_judge(study, JUDGE | {"backend": "embedded"})
     (ran / "base.yaml").write_text(study.read_text().replace("name: tiny", "name: base"))
     beside = foreign.replace("name: base", "name: tiny").replace("draws: 50", "draws: 50, beside: [base.yaml]")
     study.write_text(beside)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from builders import loopback
 from builders.command import command
-from tiny_study import make_study
+from tiny_study import make_study, with_judge
 
 from rubricflow.flows import cli
 from rubricflow.flows.rubric import read_rubrics
@@ -104,9 +104,7 @@ def judged(folder: Path, url: str) -> Path:
     study = make_study(folder, 120)
     (folder / "rubrics.yaml").write_text(RUBRICS % "a" + (RUBRICS % "b").split("rubrics:\n")[1])
     engine = {"model": "strong", "urls": [url], "patience_s": 0}
-    judge = json.dumps({"protocol": "rulers", "backend": "openai", "engine": engine, "echo": "allowed"})
-    head, _, rest = study.read_text().partition("judge:")
-    study.write_text(f"{head}judge: {judge}\ncalibration:{rest.partition('calibration:')[2]}")
+    with_judge(study, {"protocol": "rulers", "backend": "openai", "engine": engine, "echo": "allowed"})
     study.write_text(study.read_text().replace("calibration: 40", "calibration: 59"))
     return study
 

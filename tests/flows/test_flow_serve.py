@@ -20,7 +20,7 @@ from rubricflow.flows.serve import absent, list_judge, serve, service_of
 from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.errors import InputError, StoreError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.backend import Offline
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.core.web.guard import TOKEN, TOKEN_FILE, kept_token

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricflow.flows import ending
+from rubricflow.flows import command_line
 from rubricflow.tasks.core.contracts.errors import StoreError
+from rubricflow.tasks.core.monitor import orphans
 
-FLOWS = Path(ending.__file__).parent
 HOUSE = Path(__file__).resolve().parents[2]
 PARENT = """
 import os, subprocess, sys
@@ -26,13 +26,13 @@ child.wait()
 """
 SIGNALLED = """
 import os, signal
-from rubricflow.flows import ending
+from rubricflow.flows import command_line
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-with ending.stoppable():
+with command_line.stoppable():
     os.kill(os.getpid(), signal.SIGHUP)
     try:
         signal.raise_signal(signal.SIGTERM)
-    except ending.Stopped as stopped:
+    except command_line.Stopped as stopped:
         assert stopped.signal is signal.SIGTERM
         print("raised", flush=True)
     signal.raise_signal(signal.SIGTERM)
@@ -64,7 +64,7 @@ def _is_gone(number: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="looks at processes by /proc")
 def test_a_temporary_folder_ends_with_its_parent(tmp_path: Path) -> None:
     (tmp_path / "own" / "deep").mkdir(parents=True)
-    number = _child_of_a_killed_parent(f"{FLOWS / 'sweep.py'} PARENT {tmp_path / 'own'}")
+    number = _child_of_a_killed_parent(f"{orphans.__file__} PARENT {tmp_path / 'own'} ended")
     assert _gone(lambda: _is_gone(number) and not (tmp_path / "own").exists())
 
 
@@ -76,7 +76,7 @@ def test_a_signal_is_raised_once_and_ends_the_process_then_and_stays_ignored_whe
 def test_a_command_has_a_temporary_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    with ending.own_temporary_folder():
+    with command_line.own_temporary_folder():
         file = Path(tempfile.mkstemp()[1])
         assert file.parent.parent == tmp_path
         assert os.environ["TMPDIR"] == str(file.parent)
@@ -85,5 +85,5 @@ def test_a_command_has_a_temporary_folder_of_its_own(tmp_path: Path, monkeypatch
 
 def test_a_temporary_directory_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc/none")
-    with pytest.raises(StoreError, match="TMPDIR names another"), ending.own_temporary_folder():
+    with pytest.raises(StoreError, match="TMPDIR names another"), command_line.own_temporary_folder():
         pass

@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.errors import ContractError, InputError
 from rubricflow.tasks.core.contracts.tables.data import Responses, Units
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.core.text.traces import as_said, heading_at, headings, trace_units
 from rubricflow.tasks.grading.judge import shard_judge

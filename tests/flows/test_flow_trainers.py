@@ -36,7 +36,7 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.reward import Rewards
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, RubricGraphs
-from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.backend import Offline
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse

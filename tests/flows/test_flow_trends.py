@@ -17,7 +17,7 @@ import yaml
 from builders.command import command
 
 from rubricflow.flows.cli import COMMANDS, options_of
-from rubricflow.tasks.core.contracts.tables.trends import Drifts, WatchedValues
+from rubricflow.tasks.core.contracts.tables.evaluation import Drifts, WatchedValues
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
 HOUSE = Path(__file__).resolve().parents[2]

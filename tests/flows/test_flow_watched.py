@@ -39,11 +39,10 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.evaluation import Checks
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.llm.meters import serve_meters
+from rubricflow.tasks.core.llm.calls import serve_meters
 from rubricflow.tasks.core.llm.reply_store import looking
-from rubricflow.tasks.core.monitor import artifacts, waiting
-from rubricflow.tasks.core.monitor.runs import credential, introduce
-from rubricflow.tasks.core.monitor.waiting import ANSWERED, announce_answered, wait_for_people
+from rubricflow.tasks.core.monitor import artifacts, runs
+from rubricflow.tasks.core.monitor.runs import ANSWERED, announce_answered, credential, introduce, wait_for_people
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.grading.calibrate import task as calibration
 from rubricflow.tasks.grading.calibrate.task import calibrate
@@ -135,7 +134,7 @@ def test_a_deployed_run_is_suspended_and_resumed_by_the_event(
     prefect_server: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[str, dict[str, str], list[dict[str, str]]]] = []
-    monkeypatch.setattr(waiting, "emit_event", lambda name, about, related: told.append((name, about, related)))
+    monkeypatch.setattr(runs, "emit_event", lambda name, about, related: told.append((name, about, related)))
     left = [True, True, False]
 
     @prefect_flow

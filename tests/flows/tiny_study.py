@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from builders.files import write_csv
 
@@ -65,3 +66,10 @@ def make_study(folder: Path, replies: int = 120) -> Path:
     write_csv(folder / "answers.csv", ["id", "item", "text", "school", "one", "two"], answers)
     write_csv(folder / "replies.csv", ["id", "reply", "score"], recorded)
     return folder / "study.yaml"
+
+
+def with_judge(study: Path, judge: dict[str, Any]) -> Path:
+    """The study of `make_study` with another judge."""
+    head, _, rest = study.read_text().partition("judge:")
+    study.write_text(f"{head}judge: {json.dumps(judge)}\ncalibration:{rest.partition('calibration:')[2]}")
+    return study

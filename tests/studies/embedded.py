@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.backend import Offline
 from rubricflow.tasks.core.llm.encoder import Tokens, minilm
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.stats.agreement import qwk, spearman

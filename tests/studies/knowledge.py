@@ -24,7 +24,7 @@ from scipy.stats import beta
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
 from rubricflow.tasks.core.contracts.settings.reward import Retention, Reward
-from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.backend import Offline
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_of

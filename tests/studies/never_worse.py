@@ -39,8 +39,8 @@ from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.llm.encoder import minilm
+from rubricflow.tasks.grading.calibrate.features import Readers, TextSource, text_blocks
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
-from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
 
 COUNTS = (10, 25, 50, 100, 200)
 MOST = 520

@@ -24,7 +24,7 @@ from scipy.stats import binom
 
 from rubricflow.tasks.core.contracts.settings.study import Calibration, Release
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
-from rubricflow.tasks.core.stats.conformal import aurc, oracle_aurc, random_aurc
+from rubricflow.tasks.core.stats.probability import aurc, oracle_aurc, random_aurc
 from rubricflow.tasks.core.stats.promise import Promise, exact_interval, fewest_without_error, promise
 from rubricflow.tasks.grading.calibrate.choose import decide
 from rubricflow.tasks.grading.calibrate.features import LONE

@@ -15,11 +15,11 @@ import pandas as pd
 from rewards_human import DIALOGUE, FOLDS, PAPER, Human, asap, chat, compiled_graph, dialogues, enem
 from scipy.stats import spearmanr
 
-from rubricflow.tasks.core.stats.bootstrap import paired_bootstrap
+from rubricflow.tasks.core.stats.bootstrap import folds_of, paired_bootstrap
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
 from rubricflow.tasks.rewards.reward.exact import exact_marginals, reward_variances
-from rubricflow.tasks.rewards.reward.learn import _fit, folds_of, learn, line, rewards_and_slopes
+from rubricflow.tasks.rewards.reward.learn import _fit, learn, line, rewards_and_slopes
 
 REPEATS, DRAWS = 2, 1000
 WEAKEST_PULL = 1e-7

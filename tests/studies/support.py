@@ -20,8 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.protocols import SupportRule
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Grid, Page, Section
+from rubricflow.tasks.core.display.page import Grid, Page, Section, rendered
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge import support

@@ -19,7 +19,7 @@ import pandas as pd
 from scipy.stats import beta, norm
 
 from rubricflow.tasks.core.stats.drift import Values, evidence
-from rubricflow.tasks.core.stats.predicted_means import Cases, corrected_mean
+from rubricflow.tasks.grading.trends.means import Cases, corrected_mean
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 KINDS = ("even", "skewed", "passes .5", "passes .9", "passes .97")

@@ -23,8 +23,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.check.docs import keep
-from rubricflow.tasks.core.check.finding import KEYS, REFUSED, Finding, broken, key_text, shown
-from rubricflow.tasks.core.check.suite import check_values, columns
+from rubricflow.tasks.core.check.suite import KEYS, REFUSED, Finding, broken, check_values, columns, key_text, shown
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, expectations, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.evaluation import Checks, Quarantine
@@ -106,7 +105,8 @@ def check(
 def _settled(run: Run, ref: TableRef) -> list[Finding] | None:
     """The stored findings, if they are of this content and contract, nothing in them stops a run and all could run."""
     # Its own shard alone: another process may be checking the stage's other tables right now.
-    row, checks = BY_NAME[ref.table], run.shard(Checks, f"check-{ref.stage}", ref.table).to_pylist()
+    row = BY_NAME[ref.table]
+    checks = run.shard(Checks, f"check-{ref.stage}", ref.table).to_pylist()
     stored = {(record["rule"], record["column"]): record for record in checks}
     findings = []
     for rule in expectations(row):
@@ -218,7 +218,8 @@ def batches(files: Sequence[Footer], columns: list[str]) -> Iterator[pa.RecordBa
 
 def check_types(row: type[Row], files: Sequence[Footer]) -> list[Finding]:
     """Every column's type in every file; all rows of a file break the rule together."""
-    rows, findings = sum(file.rows for file in files), []
+    rows = sum(file.rows for file in files)
+    findings = []
     for rule in expectations(row):
         if rule.rule == "type":
             column = rule.columns[0]
@@ -238,7 +239,8 @@ def check_across(
     database: Callable[[], duckdb.DuckDBPyConnection],
 ) -> list[Finding]:
     """The key is unique among all the run's rows of the table; every reference occurs in the table it names."""
-    findings, rows = [], sum(file.rows for file in files)
+    findings = []
+    rows = sum(file.rows for file in files)
     for rule in expectations(row):
         if rule.rule in ("unique", "references"):
             finding = Finding(row, rule, rows, digest=digest)

@@ -18,8 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rubricflow.tasks.core.check.finding import CheckError, Finding, broken
-from rubricflow.tasks.core.check.suite import SUITE, configuration, quiet_context
+from rubricflow.tasks.core.check.suite import SUITE, CheckError, Finding, broken, configuration, quiet_context
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Expectation
 from rubricflow.tasks.core.store.warehouse import Run
@@ -36,7 +35,8 @@ _version = cache(version)
 def build(run: Run) -> Path:
     """The first page of the run's Data Docs, built unless they show these results; CheckError where they cannot be."""
     site = (run.folder / "data_docs").resolve()  # Great Expectations takes absolute paths only
-    mark, unfinished = site / MARK, site.with_name(".data_docs.tmp")
+    mark = site / MARK
+    unfinished = site.with_name(".data_docs.tmp")
     with run.alone():  # two runs of a study would build in one folder
         try:
             contents = [file.read_bytes() for file in run.warehouse.fetch_folder(folder(run))]
@@ -64,7 +64,8 @@ def _render(results: Sequence[dict[str, Any]], site: Path) -> None:
     context.add_data_docs_site(name, _site(site))  # type: ignore[arg-type]
     store = context.stores[context.validation_results_store_name]
     for result in results:
-        suite, run_id = ExpectationSuiteIdentifier(result["suite_name"]), RunIdentifier(**result["meta"]["run_id"])
+        suite = ExpectationSuiteIdentifier(result["suite_name"])
+        run_id = RunIdentifier(**result["meta"]["run_id"])
         table = result["meta"]["batch_spec"]["data_asset_name"]
         store.set(ValidationResultIdentifier(suite, run_id, table), _loaded(result))
     context.build_data_docs(site_names=[name])
@@ -121,7 +122,8 @@ def keep(run: Run, stage: str, findings: Sequence[Finding]) -> None:
 
 def validation(findings: Sequence[Finding], stage: str, run_id: str) -> dict[str, Any]:
     """The findings of one table as a validation result; success: nothing stops the run."""
-    table, passed = findings[0].row.table, sum(finding.outcome == "passed" for finding in findings)
+    table = findings[0].row.table
+    passed = sum(finding.outcome == "passed" for finding in findings)
     return {
         "success": not broken(findings),
         "suite_name": f"{stage}.{table}",

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from rubricflow.tasks.core.check import docs
 from rubricflow.tasks.core.check.checkpoint import stored_findings
-from rubricflow.tasks.core.check.finding import REFUSED, Finding, broken, stop, warnings
+from rubricflow.tasks.core.check.suite import REFUSED, Finding, broken, stop, warnings
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.monitor.runs import log, task
 from rubricflow.tasks.core.store.files import named
@@ -21,7 +21,8 @@ Written = TypeVar("Written", bound=TableRef | tuple[object, ...])
 
 def _name(parameters: dict[str, Any]) -> str:
     """`check <stage>`, and whether its results were there already."""
-    run, refs = parameters["run"], _refs(parameters["written"])
+    run = parameters["run"]
+    refs = _refs(parameters["written"])
     return named(f"check-{refs[0].stage}")(parameters={"run": run}) if refs else "check"
 
 

@@ -155,7 +155,8 @@ def levels_counted(bundle: Bundle) -> dict[str, tuple[int, ...]]:
     count_of = {composite.id: composite.count for composite in bundle.composites}
     counted = {}
     for criterion in bundle.criteria:
-        levels, count = range(criterion.top + 1), count_of.get(criterion.parent or "")
+        levels = range(criterion.top + 1)
+        count = count_of.get(criterion.parent or "")
         least = count and (count.least or criterion.top)
         counted[criterion.id] = tuple(criterion.top * (level >= least) if least else level for level in levels)
     return counted
@@ -211,7 +212,8 @@ def _part(reached: dict[str, Share], shares: Mapping[str, Share], exclusion: Exc
             reached.pop(credit, None)
             reached.pop(cost, None)
             continue
-        earns, costs = shares[credit], shares[cost]
+        earns = shares[credit]
+        costs = shares[cost]
         unknown = 0 * earns * costs  # NaN where one of them is
         for name, stands in ((credit, 1 - (costs >= earns)), (cost, 1 - (earns > costs))):
             if name in reached:

@@ -32,7 +32,8 @@ def place_labels(labels: Sequence[Label], points: Points) -> list[Markup]:
     occupied = [(x * NARROW / 100 - 5, y - 5, x * NARROW / 100 + 5, y + 5) for x, y in spots]
     drawn = []
     for label in labels:
-        width, boxes = len(label.text) * CHARACTER, []
+        width = len(label.text) * CHARACTER
+        boxes = []
         for x, y, anchor in label.places:
             left = x * NARROW / 100 - {"start": 0, "middle": width / 2, "end": width}[anchor]
             boxes.append((left, y - LINE + 3, left + width, y + 3))

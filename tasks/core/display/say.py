@@ -120,7 +120,8 @@ def interval(estimate: Estimate, unit: Unit) -> str:
     """0.79 to 0.84, marked where few clusters were resampled; empty where there is none."""
     if estimate.low is None or estimate.high is None or unit == "count":
         return ""
-    low, high = figure(estimate.low, unit), figure(estimate.high, unit)
+    low = figure(estimate.low, unit)
+    high = figure(estimate.high, unit)
     return f"{low.removesuffix('%')} to {high}{MARK if is_few(estimate.clusters) else ''}"
 
 

@@ -9,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from rubricflow.tasks.core.contracts.protocols import COMBINE
 from rubricflow.tasks.core.contracts.tables.calibration import COST_UNITS
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
-from rubricflow.tasks.core.display.section import Drawing, Section
-from rubricflow.tasks.core.display.table import Cell, Cells, Row, Table, count
+from rubricflow.tasks.core.display.page import Drawing, Section
+from rubricflow.tasks.core.display.table import Cell, Cells, Row, Rows, Table, count
+from rubricflow.tasks.core.stats.arrays import defined
 from rubricflow.tasks.core.stats.bootstrap import bootstrap, pair_terms, statistics_of_totals
 from rubricflow.tasks.core.stats.promise import exact_interval, missed_by_constant, promise
 from rubricflow.tasks.core.stats.verdict import Estimate
@@ -76,9 +78,11 @@ def worths(found: Mapping[str, pd.DataFrame], release: Row) -> tuple[list[Worth]
     lacking |= {rater: sum(lacking.values()) for rater in risks["rater_id"].unique() if rater.startswith(together)}
     judged = list[Worth]()
     for rater, rows in risks.groupby("rater_id", sort=False):
-        name, whole = str(rater), str(rater).startswith("cascade-")
+        name = str(rater)
+        whole = str(rater).startswith("cascade-")
         if whole:
-            released, wrong = int(limits["stopped"].sum()), int(limits["wrong"].sum())
+            released = int(limits["stopped"].sum())
+            wrong = int(limits["wrong"].sum())
         else:
             released, wrong = _let_out(rows, release)
         error = Estimate(None)
@@ -90,7 +94,8 @@ def worths(found: Mapping[str, pd.DataFrame], release: Row) -> tuple[list[Worth]
             Worth(label, costs.get(name), _agreement(rows), error, released, len(rows), True, lacking.get(name, 0))
         )
     for rater, rows in found["jurors"].groupby("rater_id", sort=False):
-        agreement, missing = _agreement(rows), lacking.get(str(rater), 0)
+        agreement = _agreement(rows)
+        missing = lacking.get(str(rater), 0)
         judged.append(Worth(str(rater), costs.get(str(rater)), agreement, Estimate(None), 0, len(rows), False, missing))
     return sorted(judged, key=lambda one: (one.cost is None, one.cost or 0.0)), unit
 
@@ -146,9 +151,7 @@ def _agreement(rows: pd.DataFrame) -> Estimate:
         return Estimate(None)
     value = statistics_of_totals(pair_terms(human, machine, UNIT).sum(axis=0, keepdims=True))["qwk_continuous"][0]
     found = bootstrap(human, machine, rows["cluster"].to_numpy(str), UNIT, draws=1000)["qwk_continuous"]
-    return Estimate(
-        None if np.isnan(value) else float(value), found.low, found.high, clusters=found.clusters, n=len(rows)
-    )
+    return Estimate(defined(value), found.low, found.high, clusters=found.clusters, n=len(rows))
 
 
 def worth_section(found: Mapping[str, pd.DataFrame], release: Row, minutes: float | None = None) -> Section | None:
@@ -164,7 +167,8 @@ def worth_section(found: Mapping[str, pd.DataFrame], release: Row, minutes: floa
 def compared(runs: Mapping[str, tuple[Mapping[str, pd.DataFrame], Row]]) -> Section | None:
     """The same of several runs side by side, by what they are called: of each what its judges cost and are worth by its
     own settings of release; None where nothing is marked. Costs in different units are left out."""
-    judged, units = list[Worth](), set[str]()
+    judged = list[Worth]()
+    units = set[str]()
     for name, (found, release) in runs.items():
         own, unit = worths(found, release)
         judged += [one._replace(name=f"{name} {one.name}") for one in own]
@@ -232,14 +236,11 @@ def _drawings(priced: Sequence[Worth], times: int, across: str, lines: Mapping[s
         "Share wrong of what may go out": [(one, one.error) for one in priced],
     }
     for title, estimates in kinds.items():
-        series = [
-            ChartLine(
-                one.name.partition(": ")[0],
-                (ChartPoint((one.cost or 0.0) * times, estimate.value, estimate.low, estimate.high),),
-            )
-            for one, estimate in estimates
-            if estimate.value is not None
-        ]
+        series = []
+        for one, estimate in estimates:
+            if estimate.value is not None:
+                point = ChartPoint((one.cost or 0.0) * times, estimate.value, estimate.low, estimate.high)
+                series.append(ChartLine(one.name.partition(": ")[0], (point,)))
         if title.startswith("Agreement"):
             series += [ChartLine(name, tuple(ChartPoint(end, value) for end in ends)) for name, value in lines.items()]
         if series:
@@ -260,3 +261,50 @@ def _cells(one: Worth, times: int, minutes: float | None) -> Cells:
     out_of, left_of = ("–" if share is None else say.share(share) for share in (out, kept))
     cells: Cells = (say.name(one.name), count(one.n), cost, agreement, out_of, error, left_of)
     return (*cells, Cell(None if kept is None else 100 * kept * minutes, digits=0)) if minutes else cells
+
+
+SAME = 0.9
+"""Correlation of their errors from which two jurors say the same."""
+MISSING = 0.05
+"""Share of responses without a score from which a juror is told."""
+
+
+def jury_sentences(rules: Rows, jurors: Rows) -> list[str]:
+    """Of rows of `jury_rules` and `jurors`, the chosen rule first."""
+    rule = next(row for row in rules if row["chosen"])
+    who = ", ".join(f"{row['juror']}{_weight(row)}" for row in jurors)
+    said = [f"{COMBINE[rule['rule']]} ({who}): {rule['reason']}{_figures(rule, jurors)}"]
+    unscored = [f"{row['juror']} {row['unscored']:,}" for row in jurors if row["unscored"]]
+    if unscored:
+        said.append(f"responses that a juror gave no score: {', '.join(unscored)}")
+    told = set[frozenset[str]]()
+    for row in jurors:
+        pair = frozenset({row["juror"], row["alike"]})
+        if (row["alike_errors"] or 0) < SAME or row["without"] is None or pair in told:
+            continue
+        told.add(pair)
+        first = f"{row['juror']} and {row['alike']} say nearly the same"
+        saved = (
+            "" if row["share_of_tokens"] is None else f" and saves {say.share(row['share_of_tokens'])} of the tokens"
+        )
+        change = f"{row['without']:+.3f} ± {row['without_se'] or 0:.3f}"
+        said.append(
+            f"{first} (their errors correlate {say.number(row['alike_errors'])}): leaving out "
+            f"{row['juror']} changes agreement by {change}{saved}"
+        )
+    return said
+
+
+def _weight(row: Row) -> str:
+    return "" if row["weight"] is None else f" {say.number(row['weight'])}"
+
+
+def _figures(rule: Row, jurors: Rows) -> str:
+    """Agreement inside folds of n labels, and the single juror that agrees best; '' where nothing is known."""
+    if rule["agreement"] is None:
+        return ""
+    figure = f"; correlation with people {say.number(rule['agreement'])} inside folds of {rule['n']:,} labels"
+    if rule["ahead"] is None or rule["rule"] == "best":
+        return figure
+    gap = f"{rule['ahead']:+.3f} ± {rule['ahead_se'] or 0:.3f}"
+    return f"{figure}, {gap} against the juror that agrees best, chosen inside them too"

@@ -2,9 +2,9 @@
 
 Modules in reading order: `request` (what is asked and what comes back, its digest), `ask` (waves of requests, checks
 and repairs), `reply_store` (replies in a SQLite file; `postgres`: in a database), `backend` (the interface of what
-answers, and wrappers), `calls` (progress, and calls that outlast their batch), `ledger` (what
-several processes spend and ask for together), `budget` (budgets, of several processes too), `opening` (a backend by
-its name, and warnings about processors), `backends` (one module each).
+answers, wrappers, and answers by a script), `calls` (counts, progress, and calls that outlast their batch), `ledger`
+(what several processes spend and ask for together), `budget` (budgets, of several processes too), `opening` (a backend
+by its name, and warnings about processors), `backends` (one module each).
 Not asked now: `mailbox` (requests noted for somebody to carry), `mailbox_folder` (which files asked, and what
 becomes of answers), `mailbox_files` (requests and answers in files), `submit` (batches, and what a mailbox may cost).
 What is asked for: `schema` (contracts), `extract` and `tolerant` (the JSON object in a reply), `choices` (probabilities

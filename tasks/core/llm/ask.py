@@ -153,10 +153,12 @@ def _answered(
     missing: dict[str, Request], backend: Backend, replies: Replies, stored: dict[str, Reply]
 ) -> dict[str, Reply]:
     """The replies to what was asked here, in batches; `stored` gets those that another run was asking for already."""
-    mine, size = dict[str, Reply](), max(1, backend.batch_size)
+    mine = dict[str, Reply]()
+    size = max(1, backend.batch_size)
     while open_ := [key for key in missing if key not in mine and key not in stored]:
         for start in range(0, len(open_), size):
-            batch, time_s = open_[start : start + size], time.monotonic()
+            batch = open_[start : start + size]
+            time_s = time.monotonic()
             mine |= {key: overdue() for key in batch if missing[key].until <= time_s}
             with replies.claim(key for key in batch if missing[key].until > time_s) as claimed:
                 mine.update(_answers([(key, missing[key]) for key in claimed], backend, replies))
@@ -169,7 +171,9 @@ def _answers(batch: Sequence[tuple[str, Request]], backend: Backend, replies: Re
     """One reply per request of a batch, each kept before the backend is waited for again."""
     if not batch:
         return
-    open_, strays, arrived = set(range(len(batch))), 0, []
+    open_ = set(range(len(batch)))
+    strays = 0
+    arrived = []
     answers = backend.answer([request for _, request in batch])
     try:
         for index, reply in answers:

@@ -103,7 +103,8 @@ class MiniLM:
         weights = load_file(folder / "model.safetensors")
         self._spellings = _unit(weights[_SPELLINGS])
         self._model = compiled(weights, json.loads((folder / "config.json").read_text(encoding="utf-8")))
-        digest, version = file_digest(folder / "model.safetensors")[:12], openvino.__version__.split("-")[0]
+        digest = file_digest(folder / "model.safetensors")[:12]
+        version = openvino.__version__.split("-")[0]
         precision = self._model.get_property("INFERENCE_PRECISION_HINT").to_string()
         self.made = f"{NAME}@{digest} in {precision} by openvino {version}"
         vocabulary = self._tokenizer.get_vocab()
@@ -188,7 +189,8 @@ def _batches(lengths: Sequence[int]) -> list[list[int]]:
     """Indices of texts of one length, in batches of at most `_BATCH_TOKENS` tokens or of one text."""
     batches: list[list[int]] = []
     for length, group in groupby(sorted(range(len(lengths)), key=lengths.__getitem__), lengths.__getitem__):
-        same, size = list(group), max(1, _BATCH_TOKENS // length)
+        same = list(group)
+        size = max(1, _BATCH_TOKENS // length)
         batches += [same[at : at + size] for at in range(0, len(same), size)]
     return batches
 

@@ -122,7 +122,8 @@ def without_reasoning(text: str) -> str:
     """
     if _REASONING.search(text) is None:
         return text
-    reader, hidden = ObjectReader(text, lambda _: False), list[tuple[int, int]]()
+    reader = ObjectReader(text, lambda _: False)
+    hidden = list[tuple[int, int]]()
     begun: int | None = None
     position = tries = 0
     while match := _TAG_OR_OBJECT.search(text, position):
@@ -171,7 +172,8 @@ def _search(text: str, serves: Serves, itemised: frozenset[str], serving: Servin
     value = _strict(text)
     if isinstance(value, dict) and serves(value):
         return _only([Found(node, None) for node in serving(value)], [])
-    reader, closings = ObjectReader(text, serves, itemised), dict[int, int]()
+    reader = ObjectReader(text, serves, itemised)
+    closings = dict[int, int]()
     whole = []
     remains = []
     reason, position = "no_object", 0
@@ -180,7 +182,8 @@ def _search(text: str, serves: Serves, itemised: frozenset[str], serving: Servin
         try:
             value, position = reader.read(start)
         except Broken as broken:
-            is_cut, end = isinstance(broken, Cut), broken.position if isinstance(broken, Damaged) else len(text)
+            is_cut = isinstance(broken, Cut)
+            end = broken.position if isinstance(broken, Damaged) else len(text)
             reason = "truncated" if is_cut else "damaged"
             artifact = _trusted(broken, text, start, reader.notes) if is_cut or broken.named else None
             if artifact is not None:

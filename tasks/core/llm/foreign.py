@@ -45,7 +45,9 @@ def foreign_rows(foreign: Foreign, base: Path) -> list[JsonDict]:
     response with two replies, or two of one repetition, a recorded score that is no finite number, or a selection that
     leaves nothing.
     """
-    path, ids, replies = base / foreign.file, _names(foreign.response_id), _names(foreign.reply)
+    path = base / foreign.file
+    ids = _names(foreign.response_id)
+    replies = _names(foreign.reply)
     frame = read(path)
     repetition = _names(foreign.sample)
     order = foreign.order

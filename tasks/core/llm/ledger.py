@@ -100,7 +100,8 @@ def seconds_until_room(begun: Iterable[tuple[float, int]], size: int, limits: Mi
     """Seconds until a call of `size` tokens fits; 0 where it does. begun: when calls of the last minute began, in
     order, and their tokens."""
     calls = list(begun)
-    requests, tokens = len(calls), sum(call[1] for call in calls)
+    requests = len(calls)
+    tokens = sum(call[1] for call in calls)
     if limits.hold(requests, tokens, size):
         return 0.0
     for begun_s, gone in calls:

@@ -60,7 +60,9 @@ def parts(noted: Noted, form: str) -> Iterator[Noted]:
     for key, one in noted.items():
         by_model.setdefault(one.model, {})[key] = one
     for mine in by_model.values():
-        part, size, systems = Noted(), 0, set[str]()
+        part = Noted()
+        size = 0
+        systems = set[str]()
         for key, one in mine.items():
             if form == PLAIN:  # in characters, a system prompt once
                 system = one.request.content_of("system") or ""
@@ -69,7 +71,8 @@ def parts(noted: Noted, form: str) -> Iterator[Noted]:
                 systems.add(system)
             else:
                 takes = len(_line(form, key, one).encode()) + 2
-                most, room = FORMS[form].requests, FORMS[form].bytes
+                most = FORMS[form].requests
+                room = FORMS[form].bytes
             if part and (len(part) >= most or size + takes > room):
                 yield part
                 part, size, systems = {}, 0, set()
@@ -185,7 +188,8 @@ def read_brought(path: Path, folder: Path) -> Iterator[Brought]:
     """The answers of a file, in its order; other files than of text have none. folder: that places are told from."""
     if not path.is_file() or path.suffix.lower() not in _SUFFIXES:
         return
-    name, found = path.relative_to(folder), _BATCH.search(path.stem)
+    name = path.relative_to(folder)
+    found = _BATCH.search(path.stem)
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")
     source = ReplySource(PLAIN, None, found[0] if found else None, file_digest(path), written)
     try:
@@ -228,7 +232,9 @@ def _from_line(place: str, line: str, source: ReplySource) -> Brought | None:
 
 def _read_record(record: JsonObject) -> tuple[str, str, str | None]:
     """(Id, reply, who answered where that is said) of an answer that is a line of JSON; ValueError for what is none."""
-    name, reply, model = record.get("id"), record.get("reply"), record.get("model")
+    name = record.get("id")
+    reply = record.get("reply")
+    model = record.get("model")
     if not isinstance(name, str):
         raise ValueError('it has no "id"')
     if isinstance(reply, dict):  # the object itself, in place of its text

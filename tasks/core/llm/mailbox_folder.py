@@ -109,7 +109,8 @@ class Mailbox:
     def take(self, noted: Noted, replies: Replies) -> int:
         """Puts the answers to what is asked into the reply store; how many there were."""
         self._asked |= {key[:ID]: key for key in noted}
-        new, before = list[tuple[str, str, Reply]](), len(self.errors)
+        new = list[tuple[str, str, Reply]]()
+        before = len(self.errors)
         for key, answers in self.answers().items():
             if key not in noted:
                 continue
@@ -168,23 +169,24 @@ class Mailbox:
     def under_way(self, noted: Noted) -> list[AskedFile]:
         """The files with open requests to which no answer came, and those whose batch has not ended."""
         answers = self.answers()
+        wanted = (file for file in self.files if file.ended is None and not noted.keys().isdisjoint(file.digests))
         return [
             file
-            for file in self.files
-            if file.ended is None
-            and not noted.keys().isdisjoint(file.digests)
-            and (file.sent is not None or len(self._unanswered(file, answers)) == len(file.digests))
+            for file in wanted
+            if file.sent is not None or len(self._unanswered(file, answers)) == len(file.digests)
         ]
 
     def missing(self, noted: Noted) -> dict[str, int]:
         """File of which some answers came → how many of its requests have none."""
-        answers, to_ask = self.answers(), self.to_ask(noted)
+        answers = self.answers()
+        to_ask = self.to_ask(noted)
         last = {key: file.name for file in self.files for key in file.digests}
-        return {
-            file.name: count
+        return Counter(
+            file.name
             for file in self.files
-            if (count := sum(key in to_ask and last[key] == file.name for key in self._unanswered(file, answers)))
-        }
+            for key in self._unanswered(file, answers)
+            if key in to_ask and last[key] == file.name
+        )
 
     def to_ask(self, noted: Noted) -> Noted:
         """What is open and not under way."""
@@ -194,7 +196,8 @@ class Mailbox:
     def write_wave(self, noted: Noted, form: str) -> list[AskedFile]:
         """Writes what is to be asked as the files of a new wave, and then their entries in the index; none where
         nothing is."""
-        cut, answers = list(parts(self.to_ask(noted), form)), self.answers()
+        cut = list(parts(self.to_ask(noted), form))
+        answers = self.answers()
         wave = 1 + max((file.wave for file in self.files), default=0)
         new = []
         for number, part in enumerate(cut, 1):
@@ -236,7 +239,9 @@ def _chosen(one: NotedRequest, answers: Sequence[Brought], tries: int) -> tuple[
         elif chosen is None and is_passing(reply) and tries < TRIES:
             notes.append(("failed", brought, str(reply.error)))
         elif chosen is None:
-            chosen, first, text = reply, brought, str(reply.text)
+            chosen = reply
+            first = brought
+            text = str(reply.text)
             if reply.error is not None:
                 notes.append(("no text", brought, reply.error))
             elif text.count("{") > text.count("}"):
@@ -272,7 +277,8 @@ def rates_in(form: str, engine: Engine) -> tuple[Rates, ...] | None:
 
 def in_words(file: AskedFile, noted: Noted) -> str:
     """About what the requests of a file take: tokens, and what they cost at whose price."""
-    requests, engine = [noted[key].request for key in file.digests], noted[file.digests[0]].engine
+    requests = [noted[key].request for key in file.digests]
+    engine = noted[file.digests[0]].engine
     is_plain = file.form == PLAIN
     most = sum(one.sampling.longest if is_plain else FORMS[file.form].room(one, engine) for one in requests)
     characters = sum(one.prompt_length for one in requests)
@@ -285,7 +291,8 @@ def in_words(file: AskedFile, noted: Noted) -> str:
     if price is None:
         return f"{tokens}; what {file.model} costs is not known: name it under engine.price"
     rates = price.rates(max(one.prompt_length for one in requests) // CHARACTERS_PER_TOKEN, batch=not is_plain)
-    least, replies = prompts * rates.input / 1_000_000, most * rates.output / 1_000_000
+    least = prompts * rates.input / 1_000_000
+    replies = most * rates.output / 1_000_000
     return f"{tokens}; ${least:,.2f} for the prompts, ${least + replies:,.2f} at most: {price.in_words}"
 
 

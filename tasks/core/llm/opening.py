@@ -20,8 +20,8 @@ from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, engine_of
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Backend, KeyOf
 from rubricflow.tasks.core.llm.budget import on_budget
+from rubricflow.tasks.core.llm.calls import Metered
 from rubricflow.tasks.core.llm.mailbox import Collector, open_outbox
-from rubricflow.tasks.core.llm.meters import Metered
 from rubricflow.tasks.core.llm.prices import price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
 
@@ -176,5 +176,6 @@ def _per_token(config: Mapping[str, Any], wide: int) -> int:
     if not heads:
         return 0
     size = config.get("head_dim") or int(config.get("hidden_size") or 0) // heads
-    layers, cached_heads = int(config.get("num_hidden_layers") or 0), int(config.get("num_key_value_heads") or heads)
+    layers = int(config.get("num_hidden_layers") or 0)
+    cached_heads = int(config.get("num_key_value_heads") or heads)
     return 2 * layers * cached_heads * size * wide

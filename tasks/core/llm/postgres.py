@@ -44,7 +44,8 @@ def with_keepalive(url: str) -> str:
 def patiently(act: Callable[[], T], is_away: Callable[[Exception], bool], shown: str) -> T:
     """What an act gives, tried again for some minutes where it fails because the database is away, unless the server
     turned the connection down. shown: its address as people may see it."""
-    give_up, pause = time.monotonic() + _PATIENCE_S, _PAUSE_S[0]
+    give_up = time.monotonic() + _PATIENCE_S
+    pause = _PAUSE_S[0]
     while True:
         try:
             return act()

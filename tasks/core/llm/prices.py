@@ -54,7 +54,8 @@ class Price:
     @property
     def in_words(self) -> str:
         """The prices of short prompts, and who says so."""
-        rates, dated = self.live[0], f" of {self.as_of}" if self.as_of else ""
+        rates = self.live[0]
+        dated = f" of {self.as_of}" if self.as_of else ""
         batch = (
             f", in a batch ${self.batch[0].input:g} and ${self.batch[0].output:g}" if self.batch != self.live else ""
         )
@@ -150,7 +151,8 @@ def _listed(model: str, provider: str | None, url: str) -> Price | None:
         known, entry = get_snapshot().find_provider_model(model, None, **whose)
     except LookupError:
         return None
-    live, batch = _dearest(entry, None), _dearest(entry, {"processing": "batch"})
+    live = _dearest(entry, None)
+    batch = _dearest(entry, {"processing": "batch"})
     if live is None or batch is None:
         return None
     version = importlib.metadata.version(_TABLE)

@@ -149,7 +149,8 @@ class Replies(ABC):
 
     def get_many(self, digests: Iterable[str]) -> dict[str, Reply]:
         """The stored replies to these digests; StoreError where they cannot be read."""
-        distinct, replies = list(dict.fromkeys(digests)), dict[str, Reply]()
+        distinct = list(dict.fromkeys(digests))
+        replies = dict[str, Reply]()
         query = f"SELECT digest, model, reply, {self._seal} FROM replies WHERE digest"
         rows = self._rows_of(query, distinct)
         with self._named():
@@ -204,7 +205,10 @@ class Replies(ABC):
 
         What has no reply then is to be claimed: who asked for it is gone, or got none.
         """
-        missing, arrived, start, pause = set(digests), dict[str, Reply](), time.monotonic(), _LOOK_S[0]
+        missing = set(digests)
+        arrived = dict[str, Reply]()
+        start = time.monotonic()
+        pause = _LOOK_S[0]
         while missing and time.monotonic() < until:
             arrived |= self.get_many(missing)
             missing -= arrived.keys()

@@ -79,7 +79,8 @@ def contract_request(
     longest: tokens for which a reply has room at least; about: role, subject and data of the request.
     """
     room = sampling.model_copy(update={"max_tokens": max(sampling.longest, longest)})
-    keys, held = frozenset(contract["required"]), contract if structured else None
+    keys = frozenset(contract["required"])
+    held = contract if structured else None
     return Request(messages=(Message("user", content),), keys=keys, schema=held, sampling=room, **about)
 
 

@@ -54,7 +54,8 @@ def form(schema: JsonObject, of_refs: Mapping[str, str] | None = None) -> str:
         return " or ".join(dict.fromkeys(form(kind, of_refs) for kind in schema["anyOf"]))
     match schema.get("type"):
         case "object":
-            members, values = list[str](), set[str]()
+            members = list[str]()
+            values = set[str]()
             for name, of in schema["properties"].items():
                 value = form(of, of_refs)
                 repeated = len(members) >= _SHOWN and value in values

@@ -248,7 +248,10 @@ def _sent(mailbox: Mailbox, file: AskedFile, provider: str, batches: Batches, sa
 
 def _awaited(file: AskedFile, provider: str, batches: Batches, say: Callable[[str], None]) -> BatchState:
     """How a batch ended. Says how far it is, whenever that changes."""
-    start, pause, troubles, before = time.monotonic(), LOOK_S[0], 0, ""
+    start = time.monotonic()
+    pause = LOOK_S[0]
+    troubles = 0
+    before = ""
     while True:
         try:
             with _failures(provider):
@@ -298,7 +301,8 @@ class MailboxBudget:
         for file in mailbox.files:  # a price that was named since
             if file.rates is None and file.model in engines:
                 self._rates[file.name] = rates_in(file.form, engines[file.model])
-        answers, asked = mailbox.answers(), dict[str, list[tuple[AskedFile, TokenCounts]]]()
+        answers = mailbox.answers()
+        asked = dict[str, list[tuple[AskedFile, TokenCounts]]]()
         for file in mailbox.files if budget else ():
             for key, counts in zip(file.digests, file.most, strict=True):
                 asked.setdefault(key, []).append((file, TokenCounts(*counts)))

@@ -15,7 +15,7 @@ from prefect.artifacts import (
 )
 from prefect.events import emit_event
 
-from rubricflow.tasks.core.llm.meters import SHARES
+from rubricflow.tasks.core.llm.calls import SHARES
 from rubricflow.tasks.core.monitor.runs import in_run, log_progress
 
 Event = Literal["rubricflow.checkpoint.failed", "rubricflow.gate.missed", "rubricflow.drift.found"]

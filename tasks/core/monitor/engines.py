@@ -271,7 +271,9 @@ class Crew:
         pieces under way are over, without beginning others; a piece that ends its workers, when all the others are
         done: PoisonError names it. BackendError where the engine is gone, or had no workers for minutes.
         """
-        gate, stop, poisoned = threading.Lock(), threading.Event(), {}
+        gate = threading.Lock()
+        stop = threading.Event()
+        poisoned = {}
 
         def work(lane: int) -> None:
             while not stop.is_set():
@@ -302,7 +304,8 @@ class Crew:
         if errors:
             raise errors[0]
         if poisoned:
-            names, why = ", ".join(sorted(poisoned)), next(iter(poisoned.values()))
+            names = ", ".join(sorted(poisoned))
+            why = next(iter(poisoned.values()))
             raise PoisonError(
                 f"{names}: every worker that took this ended; the others are done and stay. Its worker's own log says "
                 f"why (no memory left, a library that crashed): {why}"

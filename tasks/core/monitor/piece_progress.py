@@ -11,9 +11,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.llm.calls import EVERY_S, WAITING_S, in_words, pace
+from rubricflow.tasks.core.llm.calls import EVERY_S, METERS, PAID, WAITING_S, by_what, in_words, pace
 from rubricflow.tasks.core.llm.ledger import Lane
-from rubricflow.tasks.core.llm.meters import METERS, PAID, by_what
 from rubricflow.tasks.core.monitor.runs import log
 
 

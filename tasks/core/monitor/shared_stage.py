@@ -27,9 +27,8 @@ from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, is_genera
 from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.llm.budget import SharedCap, Sharing, Unit, ledger_of, present_budget, shared, spending
-from rubricflow.tasks.core.llm.calls import in_words
+from rubricflow.tasks.core.llm.calls import LIVE, METERS, CallMeters, in_words, metered_by
 from rubricflow.tasks.core.llm.ledger import CallLedger
-from rubricflow.tasks.core.llm.meters import LIVE, METERS, CallMeters, metered_by
 from rubricflow.tasks.core.llm.opening import model_of, this_machine
 from rubricflow.tasks.core.llm.reply_store import is_database, looking, open_replies
 from rubricflow.tasks.core.monitor.artifacts import saying
@@ -146,7 +145,9 @@ def share_out(
     under_way: dict[str, Piece] = {}
     errors: dict[str, str] = {}
     command = f"{stage.run.run_id} {stage.label} {secrets.token_hex(4)}"
-    house, choice, before = stage.run.warehouse, stage.choice, time.monotonic()
+    house = stage.run.warehouse
+    choice = stage.choice
+    before = time.monotonic()
     # An encoder in a bucket asks nobody, and there is no place where its workers could count together.
     ledger = CallLedger(ledger_of(house)) if choice and (house.keeps_replies or is_generative(choice)) else None
     if ledger:
@@ -183,7 +184,8 @@ def share_out(
             return lookout.asked(under_way)
 
         def look() -> None:
-            lanes, members = lookout.look(), sum(piece.members for piece in list(under_way.values()))
+            lanes = lookout.look()
+            members = sum(piece.members for piece in list(under_way.values()))
             waited_s = min((lane.told.get("waited", 0) for lane in lanes), default=0)
             if ledger and not started and any(lane.worker for lane in lanes):
                 started.append(time.monotonic() - before)
@@ -226,14 +228,17 @@ def expectation(stage: SharedStage, placement: Placement, members: int, start_s:
         start_s = _START_S[placement.engine] + (0 if PREFECT_API_URL.value() else _SERVER_S)
         machine = this_machine()
         start_s *= 1 if placement.is_elsewhere else max(1.0, machine.load / machine.cores)
-    start, about, latency = f"{in_words(start_s)} to start", f"{members:,} {stage.members[0]}", None
+    start = f"{in_words(start_s)} to start"
+    about = f"{members:,} {stage.members[0]}"
+    latency = None
     engine = stage.choice and not BACKENDS[stage.choice.backend].local_weights and stage.choice.engine
     if engine:
         with open_replies(stage.run.warehouse.replies) as replies:
             latency = replies.latency(model_of(cast(Choice, stage.choice), Path()))
     if not engine or latency is None:
         return f"{about} by {who}, about {start}; what one takes shows when the first pieces are done"
-    asking, own = members * latency / engine.concurrency, members * _OWN_S
+    asking = members * latency / engine.concurrency
+    own = members * _OWN_S
     return (
         f"{about}, a call took {latency:.2g} s until now and {engine.concurrency} go at once, of all together; local: "
         f"about {in_words(asking + own)}; {who}: about {in_words(asking + own / workers)} and {start}"
@@ -249,7 +254,9 @@ DRAIN = "RUBRICFLOW_DRAIN"
 @contextmanager
 def telling(terms: Terms, sharing: Sharing, piece: str, lane: int, own: CallMeters) -> Iterator[None]:
     """For as long as this lasts, the worker tells its command through the ledger what it counts of a piece."""
-    ledger, drain, is_closing = sharing.ledger, os.environ.get(DRAIN), closing_worker()
+    ledger = sharing.ledger
+    drain = os.environ.get(DRAIN)
+    is_closing = closing_worker()
     worker = f"on {socket.gethostname()} (process {os.getpid()})"
 
     def beat() -> None:
@@ -333,7 +340,8 @@ def do_piece(sent: bytes, name: str, piece: bytes, lane: int = 0) -> PieceResult
         finally:
             for cap in kept.caps.values():
                 cap.give_back()
-    requests, seconds = (requests_sent() - earlier).total(), time.monotonic() - begun
+    requests = (requests_sent() - earlier).total()
+    seconds = time.monotonic() - begun
     counts = result.counts._replace(requests=requests, seconds=seconds)
     return result._replace(counts=counts, asked=dict(own.counted()))
 

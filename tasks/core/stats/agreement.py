@@ -191,7 +191,8 @@ def icc_2_1(ratings: ArrayLike) -> Stat:
     n, k = table.shape
     if n < 2 or k < 2:
         return Stat(None, "undefined: fewer than two responses or raters")
-    rows, columns = table.mean(axis=1, keepdims=True), table.mean(axis=0, keepdims=True)
+    rows = table.mean(axis=1, keepdims=True)
+    columns = table.mean(axis=0, keepdims=True)
     ms_rows = k * rows.var(ddof=1)
     ms_columns = n * columns.var(ddof=1)
     ms_error = np.sum((table - rows - columns + table.mean()) ** 2) / ((n - 1) * (k - 1))
@@ -278,7 +279,8 @@ def krippendorff_ordinal(ratings: ArrayLike) -> Stat:
     present = ~np.isnan(table)
     ranks = np.zeros_like(table)
     ranks[present] = rankdata(table[present])
-    counts, size = present.sum(axis=1), int(present.sum())
+    counts = present.sum(axis=1)
+    size = int(present.sum())
     centres = ranks.sum(axis=1, keepdims=True) / counts[:, None]
     within = np.where(present, (ranks - centres) ** 2, 0.0).sum(axis=1)
     total = float(((ranks[present] - (size + 1) / 2) ** 2).sum())

@@ -17,6 +17,11 @@ def ratio(top: Floats, bottom: Floats) -> Floats:
         return np.where(bottom > 0, top / bottom, np.nan)
 
 
+def defined(value: float) -> float | None:
+    """A number as tables hold it: None where it is undefined."""
+    return float(value) if np.isfinite(value) else None
+
+
 FLAT = 1e-12
 """Of a second moment: rounding leaves about 1e-14 of it where all scores of a sample are one."""
 
@@ -31,7 +36,8 @@ def about_mean(n: Floats, x: Floats, xx: Floats) -> Floats:
 def welch(a: Floats, b: Floats) -> tuple[float, float]:
     """Standard error of the difference of the means of two samples of at least two values each, and its degrees of
     freedom, 1 where nothing varies (Welch 1947)."""
-    errors, sizes = np.array([a.var(ddof=1), b.var(ddof=1)]), np.array([len(a), len(b)])
+    errors = np.array([a.var(ddof=1), b.var(ddof=1)])
+    sizes = np.array([len(a), len(b)])
     errors /= sizes
     lower = float((errors**2 / (sizes - 1)).sum())
     return float(np.sqrt(errors.sum())), float(errors.sum() ** 2 / lower) if lower else 1.0

@@ -7,6 +7,7 @@ totals. Spearman's correlation is left out: ranks belong to the whole sample and
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from types import MappingProxyType
@@ -122,6 +123,16 @@ def cluster_sums(terms: Floats, clusters: ArrayLike) -> Floats:
     terms: (n, columns); clusters: (n,) ids. ValueError on another length or on None or NaN among the ids.
     """
     return sums_by_code(terms, *cluster_codes(clusters, most=None))
+
+
+def folds_of(clusters: ArrayLike, folds: int, seed: int) -> Ints:
+    """(n,) The fold of each row: whole clusters, as even as can be, dealt in the order of the seeded digests of their
+    ids, whatever order the rows are in."""
+    names, index = np.unique(np.asarray(clusters, str), return_inverse=True)
+    hashed = [hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in names.tolist()]
+    fold = np.empty(len(names), dtype=np.int64)
+    fold[sorted(range(len(names)), key=hashed.__getitem__)] = np.arange(len(names)) % folds
+    return fold[index]
 
 
 def cluster_codes(clusters: ArrayLike, most: int | None = MOST_CLUSTERS) -> tuple[Ints, int]:
@@ -322,18 +333,22 @@ def pair_terms(human: ArrayLike, machine: ArrayLike, scale: Scale) -> Floats:
     """
     human, machine = checked_pair(human, machine)
     levels = level_count(*scale)
-    i, j = to_levels(human, *scale), to_levels(machine, *scale)
+    i = to_levels(human, *scale)
+    j = to_levels(machine, *scale)
     # Second moments about a central score keep their digits; spread and covariance do not move with the origin.
     middle = (scale[0] + scale[1]) / 2
-    h, m = human - middle, machine - middle
+    h = human - middle
+    m = machine - middle
     d = machine - human
     gap = np.abs(j - i)
-    terms = [np.ones_like(h), h, m, h * h, m * m, h * m, d, d * d, np.abs(d), i, j, i * i, j * j, i * j]
-    columns = np.stack([*terms, gap == 0, gap <= 1, gap <= 2], axis=1)
+    of_scores = [h, m, h * h, m * m, h * m, d, d * d, np.abs(d)]
+    of_levels = [i, j, i * i, j * j, i * j, gap == 0, gap <= 1, gap <= 2]
+    columns = np.stack([np.ones_like(h), *of_scores, *of_levels], axis=1)
     if levels > MACRO_F1_LEVELS:
         return columns
     grid = np.arange(levels)
-    uses_h, uses_m = i[:, None] == grid, j[:, None] == grid
+    uses_h = i[:, None] == grid
+    uses_m = j[:, None] == grid
     return np.hstack([columns, uses_h & uses_m, uses_h, uses_m])
 
 
@@ -345,7 +360,8 @@ def statistics_of_totals(totals: Floats) -> dict[str, Floats]:
     only where the totals carry the level columns.
     """
     t = dict(zip(TERMS, totals.T[: len(TERMS)], strict=True))
-    n, shift = t["n"], ratio(t["d"], t["n"])
+    n = t["n"]
+    shift = ratio(t["d"], t["n"])
     ss_h, ss_m, sp = _spread(n, t["h"], t["m"], t["hh"], t["mm"], t["hm"])
     ss_i, ss_j, sp_ij = _spread(n, t["i"], t["j"], t["ii"], t["jj"], t["ij"])
     statistics = {
@@ -369,7 +385,8 @@ def statistics_of_totals(totals: Floats) -> dict[str, Floats]:
 def _spread(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats) -> tuple[Floats, Floats, Floats]:
     """Sums of squares of x and y and of products about the means; exact zeros where a column is constant."""
     size = np.maximum(n, 1)
-    ss_x, ss_y = about_mean(size, x, xx), about_mean(size, y, yy)
+    ss_x = about_mean(size, x, xx)
+    ss_y = about_mean(size, y, yy)
     return ss_x, ss_y, np.where((ss_x == 0) | (ss_y == 0), 0.0, xy - x * y / size)
 
 

@@ -84,7 +84,8 @@ def _ranks(part: Values, past: dict[Hashable, list[float]], chance: Floats, is_s
     ranks[1] = 1.0
     for row, (value, stratum, tie) in enumerate(zip(part.values.tolist(), part.strata, chance.tolist(), strict=True)):
         seen = past.setdefault(stratum, [])
-        above, below = len(seen) - bisect_right(seen, value), bisect_left(seen, value)
+        above = len(seen) - bisect_right(seen, value)
+        below = bisect_left(seen, value)
         equal = len(seen) - above - below
         if seen and not (is_single and len(seen) == 1 and equal):
             ranks[:, row] = above + int(tie * (equal + 1)), len(seen) + 1
@@ -95,7 +96,8 @@ def _ranks(part: Values, past: dict[Hashable, list[float]], chance: Floats, is_s
 def _log_bets(ranks: Floats, sizes: Floats) -> Floats:
     """(n, bets): logarithms of the bets' mean over each rank's slot of 0 .. 1; every row is 0 in expectation of its exp
     less 1."""
-    low, high = ranks / sizes, (ranks + 1) / sizes
+    low = ranks / sizes
+    high = (ranks + 1) / sizes
     width, columns = high - low, []
     for power in POWERS:
         up = high**power - low**power
@@ -121,7 +123,8 @@ def block_length(logs: Sequence[Floats]) -> int:
     """How many values of mean 0 in a row hang together: 0, all of a log, where logs differ by more than chance; else
     twice the shortest power of 2 whose block means show no correlation with the next beyond chance, 1 where single
     values show none. At least FEWEST_BLOCKS blocks are left, and what is shown is at most what these can show."""
-    values, block = np.concatenate([*logs, np.zeros(0)]), 1
+    values = np.concatenate([*logs, np.zeros(0)])
+    block = 1
     several = [log for log in logs if len(log) > 1]
     if len(several) > 1 and np.ptp(values) > 0 and f_oneway(*several).pvalue < DOUBT:
         return 0
@@ -172,12 +175,14 @@ def change(old: Sequence[Values], new: Sequence[Values]) -> MeanChange:
     sums = [(len(part.values), part.values.sum()) for part in (*old, *new)]
     n, total = np.cumsum(np.array(sums, dtype=float), axis=0).T
     first = len(old)
-    before, after = np.arange(first - 1, len(sums) - 1), n[-1] - n[first - 1 : -1]
+    before = np.arange(first - 1, len(sums) - 1)
+    after = n[-1] - n[first - 1 : -1]
     with np.errstate(all="ignore"):
         apart = (total[-1] - total[before]) / after - total[before] / n[before]
         z = np.nan_to_num(np.abs(apart) * np.sqrt(after * n[before] / n[-1]))
     since = int(np.argmax(z)) if len(z) else 0
-    earlier, later = [*old, *new[:since]], new[since:]
+    earlier = [*old, *new[:since]]
+    later = new[since:]
     a, b = (np.concatenate([part.values for part in logs]) for logs in (earlier, later))
     mean_a, mean_b = (float(np.mean(of)) if len(of) else float("nan") for of in (a, b))
     # Of pairs: both sides of a case, by its mean.
@@ -185,7 +190,9 @@ def change(old: Sequence[Values], new: Sequence[Values]) -> MeanChange:
     both = [case for case in sides[1] if case in sides[0]]
     if len(both) > 1 and all(len(side) * 2 > len(of) for side, of in zip(sides, (a, b), strict=True)):
         gaps = np.array([np.mean(sides[1][case]) - np.mean(sides[0][case]) for case in both])
-        value, error, freedom = float(gaps.mean()), float(gaps.std(ddof=1)) / sqrt(len(gaps)), len(gaps) - 1.0
+        value = float(gaps.mean())
+        error = float(gaps.std(ddof=1)) / sqrt(len(gaps))
+        freedom = len(gaps) - 1.0
     elif min(len(a), len(b)) > 1:
         value, (error, freedom) = mean_b - mean_a, welch(a, b)
     else:

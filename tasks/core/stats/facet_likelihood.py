@@ -138,7 +138,8 @@ class Likelihood:
 
     def curves(self, parts: Parameters, group: Ints, severity: Floats) -> Curves:
         """Of pairs of a group and a severity."""
-        slope, share = np.exp(parts.log_slope), self.share[group]
+        slope = np.exp(parts.log_slope)
+        share = self.share[group]
         gap = NODES[None, :] - severity[:, None]
         logits = (slope[group, None] * share)[:, :, None] * gap[:, None, :] + parts.steps[group][:, :, None]
         logits = np.where(self.used[group][:, :, None], logits, -np.inf)
@@ -160,7 +161,8 @@ class Likelihood:
 
     def information(self, free: Floats) -> csr_array:
         """What each pattern tells of each rater's severity, were its ability known, (patterns, raters)."""
-        design, parts = self.design, self.split(free)
+        design = self.design
+        parts = self.split(free)
         curves = self.of_pairs(parts)
         _, posterior = self.posterior(parts, curves)
         at_ability = curves.slope[design.pair_group, None] ** 2 * curves.variance
@@ -172,7 +174,8 @@ class Likelihood:
     def _expected(self, parts: Parameters, curves: Curves, posterior: Floats) -> tuple[Floats, Floats, Floats]:
         """How often a pair is expected to give a level at an ability, (pairs, levels, nodes), and any level, (pairs,
         nodes); and what the ability is above the severity, (pairs, nodes)."""
-        design, counts = self.design, np.zeros(curves.log_p.shape)
+        design = self.design
+        counts = np.zeros(curves.log_p.shape)
         counts[design.cell_pair, design.cell_level] = design.ratings.T @ (posterior * design.weight[:, None])
         return counts, counts.sum(axis=1), NODES[None, :] - parts.severity[design.pair_rater][:, None]
 
@@ -181,7 +184,8 @@ class Likelihood:
         (Fisher's identity)."""
         design = self.design
         counts, at_node, gap = self._expected(parts, curves, posterior)
-        raters, groups = len(design.raters), len(design.groups)
+        raters = len(design.raters)
+        groups = len(design.groups)
         excess = np.einsum("plq,pl->pq", counts, self.share[design.pair_group]) - at_node * curves.mean
         excess *= curves.slope[design.pair_group, None]
         level_excess = (counts - at_node[:, None, :] * np.exp(curves.log_p)).sum(axis=2)
@@ -195,8 +199,10 @@ class Likelihood:
 
     def _unit(self, free: Floats, variance: float) -> Floats:
         """About the standard error of each parameter, were the others and all abilities known."""
-        design, parts = self.design, self.split(free)
-        raters, groups = len(design.raters), len(design.groups)
+        design = self.design
+        parts = self.split(free)
+        raters = len(design.raters)
+        groups = len(design.groups)
         curves = self.of_pairs(parts)
         _, at_node, gap = self._expected(parts, curves, self.posterior(parts, curves)[1])
         information = at_node * curves.slope[design.pair_group, None] ** 2 * curves.variance
@@ -209,7 +215,8 @@ class Likelihood:
         return np.asarray(1 / np.sqrt(precision))
 
     def _centred(self, values: Floats) -> Floats:
-        group, weight = self.design.group, self.design.weight
+        group = self.design.group
+        weight = self.design.weight
         totals = np.bincount(group, weight * values, len(self.design.groups))
         return np.asarray(values - (totals / np.bincount(group, weight))[group])
 
@@ -233,7 +240,8 @@ def log_sum(logs: Floats) -> Floats:
 def _log_prior(parts: Parameters, variance: float) -> tuple[float, Floats]:
     """(log density of the normal priors up to a constant, minus its gradient)."""
     mean = parts.log_slope.mean()
-    off, common = (parts.log_slope - mean) / GROUP_SD, (mean - SLOPE) / SLOPE_SD
+    off = (parts.log_slope - mean) / GROUP_SD
+    common = (mean - SLOPE) / SLOPE_SD
     slopes = off / GROUP_SD + common / SLOPE_SD / len(off)
     slant = [parts.severity / variance, slopes, np.zeros(parts.steps.size), parts.caseload / CASELOAD_SD**2]
     squares = parts.severity @ slant[0] + off @ off + common**2 + parts.caseload @ slant[3]

@@ -87,7 +87,8 @@ def fit(design: Design, at_random: bool = False) -> Facets:
         before, variance = variance, squares / (len(severity) - 1 + PRIOR_RATERS)
         if abs(variance - before) <= SETTLED * before:
             break
-    parts, groups = model.split(free), len(design.groups)
+    parts = model.split(free)
+    groups = len(design.groups)
     severity = parts.severity - parts.severity.mean()
     steps = np.where(model.used, parts.steps, -np.inf)
     average_rater = model.curves(parts, np.arange(groups), np.zeros(groups))
@@ -107,7 +108,8 @@ def _covariance(model: Likelihood, free: Floats, variance: float) -> Floats:
     """Of the severities about the average rater, (raters, raters): by the information in differences within responses
     and, where responses were given at random, between them. Slopes and steps are taken as known: with 200
     responses, 95% intervals held 86 to 93 times in 100 in simulation."""
-    weight, raters = model.design.weight, len(model.design.raters)
+    weight = model.design.weight
+    raters = len(model.design.raters)
     information = model.information(free)
     total = np.maximum(information.sum(axis=1) + (1.0 if model.at_random else 0.0), 1e-12)
     between_responses = (information.T @ diags_array(weight / total) @ information).toarray()
@@ -128,9 +130,11 @@ def fair_scores(fitted: Facets) -> FairScores:
     average rater gives on average, over the posterior and the error of the severities; it is above 0 where all gave the
     same, too.
     """
-    design, posterior = fitted.design, softmax(fitted.log_posterior, axis=1)
+    design = fitted.design
+    posterior = softmax(fitted.log_posterior, axis=1)
     pattern, cell = design.ratings.nonzero()
-    pair, weight = design.cell_pair[cell], 1 / design.size[pattern]
+    pair = design.cell_pair[cell]
+    weight = 1 / design.size[pattern]
     average = (posterior * fitted.fair.mean[design.group]).sum(axis=1)
     above = (posterior[pattern] * fitted.curves.mean[pair]).sum(axis=1) - average[pattern]
     observed = fitted.curves.share[design.group[pattern], design.cell_level[cell]]
@@ -140,6 +144,8 @@ def fair_scores(fitted: Facets) -> FairScores:
     shape = len(design.weight), len(design.raters)
     by_rater = csr_array((weight * steep, (pattern, design.pair_rater[pair])), shape=shape)
     rater_error = np.asarray(by_rater.multiply(by_rater @ fitted.covariance).sum(axis=1))
-    low, span = design.low[design.group], design.span[design.group]
-    score, se = share * span + low, np.sqrt(off + rater_error) * span
+    low = design.low[design.group]
+    span = design.span[design.group]
+    score = share * span + low
+    se = np.sqrt(off + rater_error) * span
     return FairScores(score[design.pattern], se[design.pattern], design.size[design.pattern])

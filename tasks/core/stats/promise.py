@@ -148,7 +148,8 @@ def promise(
     `likeness` says of all n. Thresholds are left out where not even an errorless release could pass. The risks need not
     be right: a poor order costs coverage, not the promise. ValueError on a bad shape, NaN or a share out of range.
     """
-    risks, bad = np.asarray(risk, dtype=np.float64), np.asarray(wrong, dtype=np.bool_)
+    risks = np.asarray(risk, dtype=np.float64)
+    bad = np.asarray(wrong, dtype=np.bool_)
     if risks.ndim != 1 or risks.shape != bad.shape or not np.isfinite(risks).all():
         raise ValueError("risk and wrong must be 1-D, equally long and finite")
     clusters = np.arange(len(risks)) if cluster is None else np.asarray(cluster)
@@ -175,15 +176,18 @@ def promise(
     passed = int(np.logical_and.accumulate(missed <= allowed[path]).sum())
     if not passed:
         return Promise(None, 0, 0, 0.0, None)
-    last, wrong_ones = path[passed - 1], int(missed[passed - 1])
-    went, independent = int(released[last]), float(worth[last])
+    last = path[passed - 1]
+    wrong_ones = int(missed[passed - 1])
+    went = int(released[last])
+    independent = float(worth[last])
     upper = upper_bound(wrong_ones * independent / went, independent, confidence)
     return Promise(float(thresholds[last]), went, wrong_ones, independent, upper)
 
 
 def tolerated(released: Ints, worth: Floats, target: float | Floats, level: float) -> Ints:
     """Most wrong scores that pass the test, (m,), by bisection; -1 where not even none does."""
-    passes, fails = np.full(len(released), -1), released.copy()
+    passes = np.full(len(released), -1)
+    fails = released.copy()
     while (fails - passes > 1).any():
         middle = (passes + fails) // 2
         counted = middle * worth / released
@@ -241,7 +245,8 @@ def _correlation(sums: Floats) -> Floats:
     share = hits / n
     within = hits * (1 - share) ** 2 + (n - hits) * share**2
     between = hits_hits - 2 * share * hits_sizes + share**2 * sizes_sizes - within
-    pairs, variance = sizes_sizes - n, within / n
+    pairs = sizes_sizes - n
+    variance = within / n
     return np.asarray(np.nan_to_num(ratio(between, pairs * variance)), dtype=np.float64)
 
 

@@ -79,7 +79,8 @@ def central_tendency(ratings: ArrayLike, low: float, high: float) -> list[Tenden
     50 shared responses, and where the rater gave some level in use fewer than 10 times.
     """
     table = checked_ratings(ratings)
-    present, has_others = ~np.isnan(table), np.isfinite(_gaps(table))
+    present = ~np.isnan(table)
+    has_others = np.isfinite(_gaps(table))
     at_end = (np.abs(table - low) < SLACK) | (np.abs(table - high) < SLACK)
     ends = np.where(present, at_end, np.nan)
     others_ends = ends - _gaps(ends)
@@ -157,13 +158,16 @@ def residuals(fitted: Facets) -> Residuals:
     pattern, cell = pattern[shared], cell[shared]
     log_p = curves.log_p[design.cell_pair, design.cell_level]
     others = softmax(fitted.log_posterior[pattern] - log_p[cell], axis=1)
-    pair, group = design.cell_pair[cell], design.group[pattern]
+    pair = design.cell_pair[cell]
+    group = design.group[pattern]
     mean = (others * curves.mean[pair]).sum(axis=1)
     square = (others * (curves.variance + curves.mean**2)[pair]).sum(axis=1)
     spread = np.maximum(square - mean**2, 1e-12)
-    low, span = design.low[group], design.span[group]
+    low = design.low[group]
+    span = design.span[group]
     observed = curves.share[group, design.cell_level[cell]] * span + low
-    expected, variance = low + mean * span, spread * span**2
+    expected = low + mean * span
+    variance = spread * span**2
     # Entries of patterns, repeated for each response that has the pattern.
     first, end = np.searchsorted(pattern, [design.pattern, design.pattern + 1])
     size = end - first
@@ -254,7 +258,9 @@ def halo(tables: Mapping[str, Floats], clusters: npt.NDArray[np.int64], draws: i
     """
     halos = {}
     for rater, marks in tables.items():
-        blocks, sizes, shared = [], [], np.zeros(len(clusters), dtype=np.bool_)
+        blocks = []
+        sizes = []
+        shared = np.zeros(len(clusters), dtype=np.bool_)
         for other, table in tables.items():
             # Both persons marked just these traits, two or more; of each such set of traits 20 rows.
             trait_sets, set_of = np.unique(~np.isnan(marks) & ~np.isnan(table), axis=0, return_inverse=True)
@@ -296,7 +302,8 @@ def _excess(totals: Floats) -> Floats:
     r = cov / sd[:, :, None] / sd[:, None, :]
     traits = width // 2
     apart = ~np.eye(traits, dtype=bool)
-    within, across = r[:, :traits, :traits], r[:, :traits, traits:]
+    within = r[:, :traits, :traits]
+    across = r[:, :traits, traits:]
     return np.asarray(within[:, apart].mean(axis=1) - across[:, apart].mean(axis=1))
 
 

@@ -95,9 +95,11 @@ def hacking_alarms(paid: Mapping[int, float], quality: Mapping[int, Mapping[str,
         found = list[HackingAlarm]()
         for size in (count, *recent):
             late = size < count
-            least, most = LEAST_SHARE * is_share, (1 - LATE) * chance
+            least = LEAST_SHARE * is_share
+            most = (1 - LATE) * chance
             if late:
-                least, most = 0.0, LATE * chance / len(recent)
+                least = 0.0
+                most = LATE * chance / len(recent)
             worth = values[count - size : count].dropna(axis=1).mean(axis=1)
             if worth.notna().all():
                 earned = rewards[worth.index]
@@ -123,8 +125,10 @@ def change(series: Iterable[float], scatter: float = 1.0) -> Change:
     """The last window of a series against its first one, at least two values in each, where evaluations scatter so many
     times as neighbours tell: by half of their mean squared difference (von Neumann 1941)."""
     values = np.array(list(series))
-    size, freedom = min(WINDOW, len(values) // 2), 2 * (len(values) - 1) / 3
-    before, now = float(values[:size].mean()), float(values[-size:].mean())
+    size = min(WINDOW, len(values) // 2)
+    freedom = 2 * (len(values) - 1) / 3
+    before = float(values[:size].mean())
+    now = float(values[-size:].mean())
     error = scatter * float(np.sqrt(np.mean(np.diff(values) ** 2) / size))
     margin = float(stdtrit(freedom, 0.975)) * error
     fall = float(stdtr(freedom, (now - before) / error)) if error > np.finfo(float).eps * abs(before) else 0.5

@@ -210,7 +210,8 @@ def write_database(warehouse: Warehouse) -> Path | None:
     StoreError where a run's tables cannot be read. None in a bucket: views read by pattern, and what lies in a bucket
     counts by its done-marks alone.
     """
-    script, database = warehouse.root / SCRIPT, warehouse.root / DATABASE
+    script = warehouse.root / SCRIPT
+    database = warehouse.root / DATABASE
     if warehouse.mirrored:
         return None
     text = statements(warehouse)
@@ -327,7 +328,8 @@ def feedback_pages(run: Run) -> dict[str, str]:
     since."""
     try:
         record = json.loads(run.fetched(FEEDBACK).read_bytes())
-        folder, pages = Path(record["folder"]), record["pages"]
+        folder = Path(record["folder"])
+        pages = record["pages"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     there = {path.relative_to(folder).as_posix() for path in folder.glob("*/*.html")}

@@ -55,7 +55,8 @@ class DocumentReader:
         ending = Path(name).suffix.lower()
         self._running = self._running or self._started()
         _, connection = self._running
-        until, answer = time.monotonic() + self._seconds, None
+        until = time.monotonic() + self._seconds
+        answer = None
         with suppress(OSError, EOFError):
             connection.send_bytes(ending.encode("utf-8", "surrogatepass"))
             connection.send_bytes(content)

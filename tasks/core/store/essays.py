@@ -121,7 +121,8 @@ def open_essays(path: Path) -> Iterator[dict[str, SubmittedFile]]:
     if path.is_dir():
         files = []
         for place in _walked(path):
-            name, state = unicodedata.normalize("NFC", place.relative_to(path).as_posix()), place.lstat()
+            name = unicodedata.normalize("NFC", place.relative_to(path).as_posix())
+            state = place.lstat()
             files.append(SubmittedFile(name, state.st_size, place.read_bytes, stat.S_ISREG(state.st_mode)))
         yield _in_order(path, files)
         return
@@ -260,7 +261,8 @@ def handed_in(paths: Sequence[str]) -> tuple[SubmissionPlatform | None, list[Han
     lies in or, where it lies in none, of a student of its own name without the ending. Files of two ids, or two names,
     are never joined; of several attempts the last counts.
     """
-    platform, named = None, dict[str, re.Match[str]]()
+    platform = None
+    named = dict[str, re.Match[str]]()
     for candidate in PLATFORMS:
         matches = {path: match for path in paths if (match := candidate.names.fullmatch(path))}
         # anna_2026_11_essay.docx and ben_2026_11_essay.docx are no submissions of a student 2026.

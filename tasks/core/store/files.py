@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rubricflow.tasks.core.contracts.errors import InputError, StoreError, UserError
+from rubricflow.tasks.core.text.digest import text_digest
 
 Content = bytes | memoryview
 SEAL = "seal"
@@ -75,7 +76,8 @@ def hand_out(root: Path, to: Path, content: bytes, overwrite: bool = False) -> N
     root: the warehouse's folder, which records the file. InputError where another file is there, or the one that was
     written before was changed since, unless it is to be overwritten.
     """
-    path, record = to.resolve(), root / HANDED_OUT
+    path = to.resolve()
+    record = root / HANDED_OUT
     try:
         written = json.loads(record.read_bytes())
     except (OSError, ValueError):
@@ -113,7 +115,7 @@ def file_name(name: str) -> str:
 
 def digest_of(value: Any) -> str:
     """SHA-256 of a JSON value, keys sorted."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return text_digest(json.dumps(value, sort_keys=True, ensure_ascii=False))
 
 
 def file_digest(path: Path) -> str:

@@ -125,7 +125,8 @@ def write_manifest(
     the judge's server did not take. Tables that another flow of the same run wrote stay listed. StoreError where a
     table that the run finished with is another now.
     """
-    path, paths = run.folder / MANIFEST, {ref.path for ref in tables}
+    path = run.folder / MANIFEST
+    paths = {ref.path for ref in tables}
     try:
         earlier = listed_in(manifest_of(run))
     except StoreError:  # it is written anew
@@ -135,7 +136,8 @@ def write_manifest(
     changed: set[str | None] = set()
     for stage in run.stages(Attempts):
         changed |= set(pc.unique(run.table(Attempts, stage, ["changed"])["changed"]).to_pylist())
-    folder, mirrored = base.resolve(), run.warehouse.mirrored
+    folder = base.resolve()
+    mirrored = run.warehouse.mirrored
     content = {
         "run_id": run.run_id,
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -175,7 +177,9 @@ Parts = dict[tuple[str, str], list[tuple[Path, MarkedTable]]]
 
 def timed(subject: str, look: Callable[..., AmountAndProblems], *given: Any) -> Look:
     """A look at what is given, with its time; a StoreError is a problem."""
-    start, amount, problems = time.perf_counter(), "cannot be read", list[str]()
+    start = time.perf_counter()
+    amount = "cannot be read"
+    problems = list[str]()
     with _noted(problems):
         amount, problems = look(*given)
     return Look(subject, amount, time.perf_counter() - start, tuple(problems))
@@ -206,11 +210,13 @@ def look_at_run(run: Run) -> Iterator[Look]:
 
 def _marks(run: Run, parts: Parts) -> AmountAndProblems:
     """Fills in the parts of every (table, stage)."""
-    problems, paths = list[str](), run.marks()
+    problems = list[str]()
+    paths = run.marks()
     run.warehouse.fetch_all(paths)
     for path in paths:
         with _noted(problems):
-            stage, mark = path.parent.name, read_mark(path, run.mend())
+            stage = path.parent.name
+            mark = read_mark(path, run.mend())
             for table, marked in mark.tables.items():
                 parts[table, stage].append((run.file(table, stage, path.stem, mark.attempt), marked))
             for other in map(path.with_stem, mark.others):  # only a stage's last mark names any
@@ -220,7 +226,8 @@ def _marks(run: Run, parts: Parts) -> AmountAndProblems:
 
 
 def _files(run: Run, table: str, files: list[tuple[Path, MarkedTable]]) -> AmountAndProblems:
-    problems, row = list[str](), BY_NAME[table]
+    problems = list[str]()
+    row = BY_NAME[table]
     run.warehouse.fetch_all(path for path, _ in files)
     for path, marked in files:
         with _noted(problems), reading(path, run.mend()):
@@ -233,7 +240,8 @@ def _files(run: Run, table: str, files: list[tuple[Path, MarkedTable]]) -> Amoun
 def _others(run: Run, marked: set[Path]) -> AmountAndProblems:
     """Parquet files of which no done-mark speaks. A run that did not finish may have one where it was killed: of a
     shard and a stage that are not finished."""
-    others, is_finished = [], (run.folder / MANIFEST).exists()
+    others = []
+    is_finished = (run.folder / MANIFEST).exists()
     for path in sorted(set(run.folder.rglob("*.parquet")) - marked):
         table, stage, *names = (*path.relative_to(run.folder).parts, "")
         is_shard = table in BY_NAME and len(names) == 2
@@ -255,7 +263,8 @@ def strays(warehouse: Warehouse) -> AmountAndProblems:
 
 
 def _manifest(run: Run) -> AmountAndProblems:
-    problems, listed = list[str](), listed_in(manifest_of(run))
+    problems = list[str]()
+    listed = listed_in(manifest_of(run))
     for ref in listed:
         with _noted(problems):
             refuse_other(run, ref)

@@ -86,7 +86,8 @@ def _read(files: Sequence[Path], mend: str, columns: Iterable[str]) -> Generator
 
 def _dealt(batches: Iterator[pa.RecordBatch], by: Sequence[str], pile: int) -> tuple[Ints, Ints]:
     """For every row its place in the order, and the number of its pile; a row's bytes are known roughly."""
-    keys, lengths = [], [np.zeros(0, np.int64)]
+    keys = []
+    lengths = [np.zeros(0, np.int64)]
     for batch in batches:
         keys.append(batch.select(list(by)))
         bytes_of = np.full(batch.num_rows, 8, np.int64)
@@ -97,7 +98,8 @@ def _dealt(batches: Iterator[pa.RecordBatch], by: Sequence[str], pile: int) -> t
                 bytes_of += column.nbytes // max(1, batch.num_rows)
         lengths.append(bytes_of)
     length = np.concatenate(lengths)
-    places, piles = np.empty_like(length), np.empty_like(length)
+    places = np.empty_like(length)
+    piles = np.empty_like(length)
     if len(length):
         order = pc.sort_indices(pa.Table.from_batches(keys), [(name, "ascending") for name in by]).to_numpy()
         ends = np.cumsum(length[order])
@@ -162,9 +164,10 @@ def read_scores(
     kinds = run.read(items, ["item_id", "type"])
     columns = ["response_id", "score", *(["signals"] if signals else [])]
     for some in _together(run, responses):
+        answers = run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"], some)
         yield ScoreTables(
             kinds,
-            run.read(responses, ["response_id", "item_id", "author_id", "split", "groups"], some),
+            answers,
             run.read(people, GIVEN, some),
             narrow(run.batches(gradings, columns, where=some)),
             run.read(predictions, ["response_id", "score", *predicted], some),
@@ -181,9 +184,11 @@ def _together(run: Run, responses: TableRef) -> Iterator[pc.Expression]:
             yield of_items
             continue
         ids = run.read(responses, ["response_id"], of_items)["response_id"]
-        ordered, response_id = ids.take(pc.sort_indices(ids)), pc.field("response_id")
+        ordered = ids.take(pc.sort_indices(ids))
+        response_id = pc.field("response_id")
         for start in range(0, len(ordered), BATCH):
-            first, last = ordered[start], ordered[min(start + BATCH, len(ordered)) - 1]
+            first = ordered[start]
+            last = ordered[min(start + BATCH, len(ordered)) - 1]
             yield of_items & (response_id >= first) & (response_id <= last)
 
 

@@ -318,7 +318,9 @@ class Marks:
 
     def _learn(self, stage: Path, versions: Mapping[Path, str]) -> None:
         """Take in the marks of a stage that were not seen yet, many of them from its index, `_index/<stage>.json`."""
-        warehouse, mend, index = self.warehouse, self.mend(), f"{self.run_id}/_index/{stage.name}.json"
+        warehouse = self.warehouse
+        mend = self.mend()
+        index = f"{self.run_id}/_index/{stage.name}.json"
 
         def unseen() -> list[Path]:
             return [path for path, version in versions.items() if (warehouse.place, path, version) not in _seen]

@@ -95,7 +95,8 @@ def pdf_text(content: bytes) -> str:
         for pages, sheet in enumerate(_pages(content), 1):
             if pages > MOST_PAGES:
                 raise UnreadableDocument("file_too_large", f"it has more than {MOST_PAGES} pages")
-            parts, most = list(_parts(sheet)), 0.5 * sheet.width * sheet.height
+            parts = list(_parts(sheet))
+            most = 0.5 * sheet.width * sheet.height
             if any(isinstance(part, LTImage) and part.width * part.height >= most for part in parts):
                 pictures.append(pages - 1)
             letters = _legible([part for part in parts if isinstance(part, LTChar) and part.height > 0])
@@ -217,7 +218,8 @@ def _gutter(rows: Sequence[Sequence[tuple[float, float]]]) -> float | None:
     limit = 0.2 * len(rows)
     if len(rows) < 6:
         return None
-    low, high = min(runs[0][0] for runs in rows), max(runs[-1][1] for runs in rows)
+    low = min(runs[0][0] for runs in rows)
+    high = max(runs[-1][1] for runs in rows)
     width = int(high - low) + 1
     crossed = np.zeros(width + 1, int)
     for start, end in chain.from_iterable(rows):
@@ -245,7 +247,8 @@ def _lines(letters: Iterable[LTChar], page: int, column: int) -> Iterator[PdfLin
         inked = [letter for letter in row if not letter.get_text().isspace()]
         if not inked:
             continue
-        size, foot = median(letter.size for letter in inked), median(letter.y0 for letter in inked)
+        size = median(letter.size for letter in inked)
+        foot = median(letter.y0 for letter in inked)
         text, end, was_raised = "", row[0].x0, False
         for letter in row:
             if letter.x0 - end > 0.18 * letter.size and not text.endswith(" "):
@@ -256,7 +259,8 @@ def _lines(letters: Iterable[LTChar], page: int, column: int) -> Iterator[PdfLin
         text = _NOTE_MARK.sub("", re.sub(r"\s+", " ", text.translate(_LIGATURES))).strip()
         if text:
             of_cells = any(after.x0 - before.x1 > 2.5 * size for before, after in pairwise(inked))
-            right, middle = max(letter.x1 for letter in inked), median(map(_middle, inked))
+            right = max(letter.x1 for letter in inked)
+            middle = median(map(_middle, inked))
             yield PdfLine(text, inked[0].x0, right, middle, size, page, column, of_cells)
 
 
@@ -347,14 +351,16 @@ def _with_next(text: str, following: str, words: frozenset[str], language: str |
     A hyphen stays where it belongs to the word: where the text has the word so in another place, a capital or digit
     follows, or both halves are words and both together are none. words: of the text, in small letters.
     """
-    end, start = _DIVIDED.search(text), _WORD.match(following)
+    end = _DIVIDED.search(text)
+    start = _WORD.match(following)
     if _OF_NUMBERS.search(text) and following[0].isdigit():
         return f"{text}{following}"
     if end is None or (start and start[0].casefold() in _BEFORE_ANOTHER):
         return f"{text} {following}"
     if start is None or text.endswith("\u00ad"):
         return text.removesuffix("\u00ad") + following
-    first, second = end[1].casefold(), start[0].casefold()
+    first = end[1].casefold()
+    second = start[0].casefold()
     is_whole, first_is_word, second_is_word = (
         language is not None and is_known(word, language) for word in (first + second, first, second)
     )

@@ -51,7 +51,8 @@ def reshaped(source: Source, frame: pd.DataFrame, counted: Counted | None = None
         rows = _parts(source, frame, name, columns)
         frame = with_columns(frame, {name: [None if None in row else _number(row, known) for row in rows]})
     for name, columns in source.repeats.items():
-        seen, rows = counted.rows.setdefault(name, {}), _parts(source, frame, name, columns)
+        seen = counted.rows.setdefault(name, {})
+        rows = _parts(source, frame, name, columns)
         numbers = []
         for place, words in zip(frame.index.tolist(), rows, strict=True):
             key = _squeezed(part or "" for part in words)

@@ -88,7 +88,8 @@ class SourceSheet(NamedTuple):
         report: what becomes of a row that has more or fewer cells than the header, which is passed over then.
         InputError for a file that cannot be read on: broken quotes, a damaged workbook.
         """
-        width, of_workbook = self.places[-1] + 1, self.sheet is not None
+        width = self.places[-1] + 1
+        of_workbook = self.sheet is not None
         below = (line for line in self.lines() if line.number > self.header_line)
         for number, line in enumerate(below, 1):
             cells = list(line.cells)
@@ -229,7 +230,8 @@ def _lines(path: Path, sheet: Any, written: Any) -> Iterator[Line]:
     number = looked_at = 0
     while True:
         with _readable(path):
-            cells, formula_cells = next(values, None), next(formulas, ())
+            cells = next(values, None)
+            formula_cells = next(formulas, ())
             if cells is None:
                 return
             number, looked_at = number + 1, looked_at + len(cells)
@@ -271,7 +273,8 @@ def _with_zeros(value: int, number_format: str) -> str:
     form = _UNSEEN.sub("", number_format.split(";")[0])
     if value < 0 or not _ZEROS.fullmatch(form):
         return str(value)
-    digits, shown = str(value).zfill(form.count("0")), ""
+    digits = str(value).zfill(form.count("0"))
+    shown = ""
     for sign in reversed(form):
         shown = (digits[-1:] if sign in "0#?" else sign) + shown
         digits = digits[:-1] if sign in "0#?" else digits

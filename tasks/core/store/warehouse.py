@@ -220,7 +220,8 @@ class Run(Marks):
         self, stage: str, shard: str, files: Mapping[str, memoryview], marked: dict[str, MarkedTable]
     ) -> None:
         """Files under names that nobody else uses, then the mark, which the first of several writers sets."""
-        attempt, path = secrets.token_hex(6), self._mark_path(stage, shard)
+        attempt = secrets.token_hex(6)
+        path = self._mark_path(stage, shard)
         for table, file in files.items():
             self.warehouse.write(self.file(table, stage, shard, attempt), file)
         others = tuple(name for name in self._done_marks(stage) if name != LAST) if shard == LAST else ()

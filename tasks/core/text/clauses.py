@@ -46,7 +46,8 @@ def second_statement(text: str) -> tuple[int, int] | None:
     """Where the first statement of a sentence ends and a second begins; None where it makes one, as far as can be seen:
     `Grammar and spelling hold up` is one verb of two nouns, and an `or` asks for one of two."""
     for joint in _JOINT.finditer(text):
-        left, right = text[: joint.start()], text[joint.end() :]
+        left = text[: joint.start()]
+        right = text[joint.end() :]
         follows = re.split(r"[;.]", right)[0]
         if joint.group().strip() == ";":
             is_more = not (_AGAIN.match(follows) or _BOUNDARY.search(follows.strip()))

@@ -94,12 +94,11 @@ class Folded:
         if len(self.text) != len(text):
             return False
         # Nothing of ASCII folds to more than one character, so where the length stays nothing folds to less either.
-        return text.isascii() or (
-            unicodedata.is_normalized("NFKC", text)
-            and len(text.casefold()) == len(text)
-            and not any(_joins(c) for c in _LATER.findall(text))
-            and not _UNSEEN.search(text)
-        )
+        if text.isascii():
+            return True
+        if not unicodedata.is_normalized("NFKC", text) or len(text.casefold()) != len(text):
+            return False
+        return not any(_joins(c) for c in _LATER.findall(text)) and not _UNSEEN.search(text)
 
     @cached_property
     def _places(self) -> tuple[Sequence[int], Sequence[int]]:
@@ -143,7 +142,8 @@ def _on_the_line(run: regex.Match[str]) -> list[str]:
     if characters[0] not in _RAISED:
         return [unicodedata.normalize("NFKC", c) for c in characters]
     plain = [_RAISED[c] for c in characters]
-    before, after = run.string[run.start() - 1 : run.start()], run.string[run.end() : run.end() + 1]
+    before = run.string[run.start() - 1 : run.start()]
+    after = run.string[run.end() : run.end() + 1]
     is_charge = before.isalpha() and plain[-1] in "+-"  # Ca²⁺
     is_isotope = not before.strip() and after.isalpha() and characters.isdigit()  # ¹⁴C
     return plain if is_charge or is_isotope else ["^" + plain[0], *plain[1:]]
@@ -276,15 +276,16 @@ def say_the_same(first: Letters, second: Letters, language: str | None) -> bool:
     first_negations, second_negations = _negations(first), _negations(second)
     if len(first_negations) != len(second_negations):
         return False
-    first_edges, second_edges = chain.from_iterable(first_negations), chain.from_iterable(second_negations)
+    first_edges = chain.from_iterable(first_negations)
+    second_edges = chain.from_iterable(second_negations)
     if not (second.edges().issuperset(first_edges) and first.edges().issuperset(second_edges)):
         return False
-    common = sorted(first.edges() & second.edges())
-    return all(
-        _are_slips(first.words(low, high), second.words(low, high), language)
-        for low, high in pairwise(common)
-        if not all(any(start <= low and high <= end for start, end in of) for of in (first_negations, second_negations))
-    )
+    for low, high in pairwise(sorted(first.edges() & second.edges())):
+        if not all(
+            any(start <= low and high <= end for start, end in of) for of in (first_negations, second_negations)
+        ) and not _are_slips(first.words(low, high), second.words(low, high), language):
+            return False
+    return True
 
 
 def _are_slips(first_ways: tuple[list[str], ...], second_ways: tuple[list[str], ...], language: str | None) -> bool:
@@ -296,11 +297,10 @@ def _are_slips(first_ways: tuple[list[str], ...], second_ways: tuple[list[str], 
     if language is None or all(is_known(word, language) for word in (*first, *second) if not word.isdigit()):
         return False
     prefixes = f"{_PREFIXES[language]} {_PREFIXES['en']}".split()
-    return not any(
-        (one in prefixes and len(other) >= _LEAST_STEM) or other in _SUFFIXES or len(one) == len(other) == 1
-        for words in (first, second)
-        for one, other in pairwise(words)
-    )
+    for one, other in chain(pairwise(first), pairwise(second)):
+        if (one in prefixes and len(other) >= _LEAST_STEM) or other in _SUFFIXES or len(one) == len(other) == 1:
+            return False
+    return True
 
 
 def _negations(folded_letters: Letters) -> list[tuple[int, int]]:

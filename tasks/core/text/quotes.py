@@ -225,7 +225,8 @@ def _respelled(needle: str, region: Folded) -> Iterator[_Place]:
         index = stored.text.find(quoted.text, index + 1)
         if index < 0:
             return
-        low, high = stored.origin(index), stored.origin(index + len(quoted.text) - 1) + 1
+        low = stored.origin(index)
+        high = stored.origin(index + len(quoted.text) - 1) + 1
         if _cuts_nothing(region, low, high):
             found = letters(region.text[low:high])
             if say_the_same(quoted, found, _language_near(region.text, low, high)):

@@ -53,6 +53,11 @@ def number_of(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def whole(number: float) -> float:
+    """A number as people write it: 1 for 1.0."""
+    return int(number) if number.is_integer() else number
+
+
 def decimal_of(text: str) -> float | None:
     """`number_of` a text whose decimal sign may be a comma; None for `1,000`, which may be one or a thousand."""
     bare = text.strip()
@@ -104,7 +109,8 @@ def is_edge(text: str, position: int) -> bool:
     """Whether a folded text may be cut before the character at `position` without cutting a word or a number."""
     if position <= 0 or position >= len(text):
         return True
-    before, after = text[position - 1], text[position]
+    before = text[position - 1]
+    after = text[position]
     if before == " " and text[position - 2] not in _BOUND:
         return True
     if not (before.isdigit() or after.isdigit()):

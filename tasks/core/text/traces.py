@@ -94,7 +94,8 @@ def trace_units(text: str) -> list[Unit]:
     the sentences (s1, s2, …), none of which reaches from one into another. Spans count code points."""
     marks = list(_HEADING.finditer(text))
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
-    found, sentences = [], list[tuple[int, int]]()
+    found = []
+    sentences = list[tuple[int, int]]()
     for mark, end in zip(marks, ends, strict=False):
         start = mark.end()
         letter = "t" if mark["word"] == "turn" else "a"
@@ -149,7 +150,8 @@ def turns(value: object) -> list[Turn]:
 
 
 def _of_messages(messages: Sequence[Json]) -> list[Turn]:
-    said, tools = [], dict[str, str]()
+    said = []
+    tools = dict[str, str]()
     for place, message in enumerate(messages, 1):
         try:
             for turn in _of_message(message):
@@ -174,7 +176,8 @@ def _of_message(message: Json) -> Iterator[Turn]:
         error = message.get("error")
         if error:
             parts.append(Turn("result", f"error: {_text(error.get('message') if isinstance(error, dict) else error)}"))
-        named, call = message.get("name") or message.get("function"), message.get("tool_call_id") or message.get("id")
+        named = message.get("name") or message.get("function")
+        call = message.get("tool_call_id") or message.get("id")
         for turn in parts or [Turn("result", "")]:
             own = turn.call_id or call
             yield turn._replace(tool=turn.tool or (named if isinstance(named, str) else None), call_id=own)
@@ -247,7 +250,8 @@ def _text(value: object) -> str:
 
 def _merged(lists: Iterable[Sequence[Turn]]) -> list[Turn]:
     """Histories that grow, as one: what an earlier one said as often is not said again."""
-    merged, known = list[Turn](), Counter[tuple[str, str]]()
+    merged = list[Turn]()
+    known = Counter[tuple[str, str]]()
     for said in lists:
         seen = Counter[tuple[str, str]]()
         for turn in said:

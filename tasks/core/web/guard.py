@@ -84,7 +84,8 @@ class Guard:
         await answer(dict(scope), receive, guarded)
 
     def _check(self, request: Request) -> None:
-        headers, is_read = request.headers, request.method in ("GET", "HEAD")
+        headers = request.headers
+        is_read = request.method in ("GET", "HEAD")
         if not self._is_own(headers.get("host", "")):
             raise RefusedRequest(403, f"{headers.get('host', '')[:100]!r} is no name of this server")
         site = headers.get("sec-fetch-site")

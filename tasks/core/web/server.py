@@ -264,10 +264,8 @@ class ConnectionPool:
 
     def _going(self, address: str | None) -> list[Connection] | None:
         """Those that are closed for one more of an address; None where it has to wait, because all are answered."""
-        neighbours, half = (
-            [connection for connection in self._open if connection.address == address],
-            self.limits.places // 2,
-        )
+        neighbours = [connection for connection in self._open if connection.address == address]
+        half = self.limits.places // 2
         if len(neighbours) >= half:
             return _first_to_go(neighbours, half)
         return _first_to_go(self._open, self.limits.places)

@@ -5,8 +5,7 @@ In: gradings of one machine rater, human scores, bundles and texts. Out: tables 
 
 task         the entry point: fit, then predict pack by pack, here or by workers
 rows         one grading per response with its label; the labelled rows of one mapping
-features     gradings as a matrix of the signals that the bundle names
-texts        what the text itself tells, as blocks of columns
+features     gradings as a matrix of the signals that the bundle names; what the text itself tells
 fit          a mapping for every item, and what cross-fitted scores of the labels are worth
 choose       which method, by figures inside folds
 methods      the methods behind one interface, in folds and over them

@@ -70,7 +70,8 @@ def fit(matrix: ArrayLike, target: ArrayLike, low: float, high: float, alpha: fl
     matrix: (n, d) finite, d >= 1; target: (n,) finite human scores on low .. high; n >= 2. The order of the rows does
     not matter, to the last bit.
     """
-    x, y = np.asarray(matrix, dtype=np.float64), np.asarray(target, dtype=np.float64)
+    x = np.asarray(matrix, dtype=np.float64)
+    y = np.asarray(target, dtype=np.float64)
     order = np.lexsort(np.column_stack([x, y]).T)
     x, y = x[order], y[order]
     terms = second_order(x)
@@ -173,7 +174,8 @@ def knots(latent: Floats, target: Floats, tie: float) -> tuple[Floats, Floats]:
     latent, target: (n,). Both distributions are taken at mid-ranks, so equal shares of n mean equal ranks. Latents
     within `tie` of their neighbour share one score, that of their mean rank, so no step has zero width.
     """
-    z, y = np.sort(latent), np.sort(target)
+    z = np.sort(latent)
+    y = np.sort(target)
     first = np.flatnonzero(np.concatenate([[True], np.diff(z) > tie]))
     last = np.concatenate([first[1:], [len(z)]]) - 1
     score = np.interp((first + last) / 2, np.arange(len(y)), y)
@@ -235,7 +237,8 @@ def fit_linear(
     x, y, w, item = _ordered(raw, human, weight, item)
     if np.ptp(x) <= FLAT:
         raise Refusal("all raw scores are the same")
-    mean_x, mean_y = np.average(x, weights=w), np.average(y, weights=w)
+    mean_x = np.average(x, weights=w)
+    mean_y = np.average(y, weights=w)
     slope = float(np.sum(w * (x - mean_x) * (y - mean_y)) / np.sum(w * (x - mean_x) ** 2))
     intercept = float(mean_y - slope * mean_x)
     if slope <= FLAT:
@@ -264,7 +267,8 @@ def fit_linking(raw: Floats, human: Floats, weight: Floats, ends: tuple[float, f
     Arguments as in `fit_linear`. Refusal where either has one value throughout.
     """
     x, y, w, _ = _ordered(raw, human, weight, np.zeros(len(raw), dtype=np.int64))
-    mean_x, mean_y = np.average(x, weights=w), np.average(y, weights=w)
+    mean_x = np.average(x, weights=w)
+    mean_y = np.average(y, weights=w)
     spread_x, spread_y = (float(np.sqrt(np.average(gap**2, weights=w))) for gap in (x - mean_x, y - mean_y))
     if min(spread_x, spread_y) <= FLAT:
         raise Refusal("raw or human scores have no spread")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from functools import cached_property
 from typing import Literal
@@ -14,6 +13,7 @@ from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.study import Feature
 from rubricflow.tasks.core.contracts.tables.calibration import CALIBRATION_FORMAT, CalibrationMethod, Refusal
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.grading.calibrate.alignment import Alignment, ScoreCurve
 from rubricflow.tasks.grading.calibrate.release import ReleaseRule
 from rubricflow.tasks.grading.calibrate.rows import UNIT
@@ -113,7 +113,7 @@ class ScaleMapping(Frozen):
     @cached_property
     def calibration_id(self) -> str:
         """SHA-256 of the content, 64 hex digits."""
-        return hashlib.sha256(self.content.encode()).hexdigest()
+        return text_digest(self.content)
 
     def row(self) -> dict[str, object]:
         shown = self.model_dump(include={"scope", "method", "reason", "weight", "features", "left_out", "n", "target"})

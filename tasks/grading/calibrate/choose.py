@@ -17,7 +17,7 @@ from scipy.special import expit
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.settings.study import Calibration as Plan
 from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
-from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.core.stats.arrays import Floats, Ints, defined
 from rubricflow.tasks.core.stats.bootstrap import cluster_sums, pair_terms, statistics_of_totals
 from rubricflow.tasks.grading.calibrate.alignment import Refusal
 from rubricflow.tasks.grading.calibrate.methods import STANDARD, CrossFitted, cross_fit, folds, towards_raw
@@ -130,7 +130,8 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
             candidates[place] = replace(trial, behind=float(gap[0]), behind_se=_standard_error(gap))
     method, reason = _choice(candidates, plan, labels)
     trials = {trial.method: trial for trial in candidates}
-    tried, raw = trials[method].tried, trials["identity"]
+    tried = trials[method].tried
+    raw = trials["identity"]
     if tried is None or plan.method != "choose" or method == "identity":
         return MethodChoice(method, reason, tried, fold, candidates)
     figure = f"{NAMES[plan.choose_by]} {_figure(trials[method], plan):.3f} inside {fold.max() + 1} folds"
@@ -157,7 +158,8 @@ def weight_of(mapped: Floats, labels: LabelledRows) -> float:
     and the evidence is the mean log ratio of raw to mapped misfit, counted for each author. No misfit is taken for less
     than one author in n, or one rounding in n, may hide.
     """
-    n, human = len(np.unique(labels.cluster)), labels.levels(labels.human) / labels.top
+    n = len(np.unique(labels.cluster))
+    human = labels.levels(labels.human) / labels.top
     misfits = []
     for scores in (labels.raw, mapped):
         qwk, within, _ = _figures(scores, labels)
@@ -192,7 +194,8 @@ def _try(
         tried = cross_fit(method, labels, fold, plan.alpha, chosen)
     except Refusal as refusal:
         return MethodTrial(method, note=str(refusal))
-    human, level = labels.levels(labels.human), labels.levels(tried.aligned)
+    human = labels.levels(labels.human)
+    level = labels.levels(tried.aligned)
     if method != "identity" and (flat := _one_score_each(labels, human, level)):
         return MethodTrial(method, note=flat)
     qwk, within, rmse = _figures(tried.aligned, labels)
@@ -204,8 +207,8 @@ def _try(
         note=f"{NAMES[plan.choose_by]} is undefined" if np.isnan(worth[0]) else None,
         tried=tried,
         worth=worth,
-        qwk=_defined(qwk[0]),
-        qwk_within=None if within is None else _defined(within[0]),
+        qwk=defined(qwk[0]),
+        qwk_within=None if within is None else defined(within[0]),
         rmse=float(rmse[0]),
         sd_ratio=float(tried.aligned.std()) / spread if spread > 0 else None,
         distinct=len(np.unique(level / labels.top)),
@@ -215,7 +218,8 @@ def _try(
 def _figures(scores: Floats, labels: LabelledRows) -> tuple[Floats, Floats | None, Floats]:
     """QWK, that within items, None of a single item, and RMSE, as `_try` has them: of all scores, (n,) on the scale
     fitted on, then without each author, (1 + authors,), NaN where undefined."""
-    human_share, machine_share = labels.levels(labels.human) / labels.top, labels.levels(scores) / labels.top
+    human_share = labels.levels(labels.human) / labels.top
+    machine_share = labels.levels(scores) / labels.top
     qwk = statistics_of_totals(_jackknifed(pair_terms(human_share, machine_share, UNIT), labels))["qwk_continuous"]
     errors = pair_terms(labels.shares(labels.human), labels.shares(scores), UNIT)
     rmse = statistics_of_totals(_jackknifed(errors, labels))["rmse"] * labels.span
@@ -223,7 +227,8 @@ def _figures(scores: Floats, labels: LabelledRows) -> tuple[Floats, Floats | Non
         return qwk, None, rmse
     size = np.maximum(np.bincount(labels.item), 1)
     means = [np.bincount(labels.item, weights=shares) / size for shares in (human_share, machine_share)]
-    human_gap, machine_gap = human_share - means[0][labels.item], machine_share - means[1][labels.item]
+    human_gap = human_share - means[0][labels.item]
+    machine_gap = machine_share - means[1][labels.item]
     squares = human_gap**2 + machine_gap**2 + (means[0] - means[1])[labels.item] ** 2
     totals = _jackknifed(np.column_stack([2 * human_gap * machine_gap, squares]), labels)
     undefined = np.full(len(totals), np.nan)
@@ -245,10 +250,6 @@ def _jackknifed(terms: Floats, labels: LabelledRows) -> Floats:
     sums = cluster_sums(terms, labels.cluster)
     total = sums.sum(axis=0, keepdims=True)
     return np.vstack([total, total - sums])
-
-
-def _defined(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def _standard_error(jackknifed: Floats) -> float | None:
@@ -273,21 +274,16 @@ def _choice(candidates: list[MethodTrial], plan: Plan, labels: LabelledRows) -> 
         why = f"the study asks for {asked.method}, but {asked.note}"
         _raw_is_kept(labels, why)
         return "identity", f"{why}: the raw score is kept"
-    name, standard = NAMES[plan.choose_by], _standard(candidates)
+    name = NAMES[plan.choose_by]
+    standard = _standard(candidates)
     if standard is None:
         _raw_is_kept(labels, f"{name} is undefined for every method")
         return "identity", f"{name} is undefined for every method: the raw score is kept"
     # Better beyond noise and, of pooled items, no worse over all: within items alone, what is learned of an item looks
     # bad inside folds, since its mean without a response lies away from that response.
-    better = [
-        trial
-        for trial in candidates
-        if trial.method in STANDARD
-        and trial.method != "identity"
-        and trial.behind is not None
-        and -trial.behind > CLEARLY * (trial.behind_se or 0.0)
-        and (trial.qwk_within is None or (trial.qwk or 0.0) >= (standard.qwk or 0.0))
-    ]
+    mapped = (trial for trial in candidates if trial.method in STANDARD and trial.method != "identity")
+    ahead = (trial for trial in mapped if -(trial.behind or 0.0) > CLEARLY * (trial.behind_se or 0.0))
+    better = [trial for trial in ahead if trial.qwk_within is None or (trial.qwk or 0.0) >= (standard.qwk or 0.0)]
     if not better:
         return standard.method, "the standard mapping" if standard.method != "identity" else "no mapping can be fitted"
     best = max(better, key=lambda trial: float(trial.worth[0]))

@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
-from rubricflow.tasks.core.stats.conformal import conformal_quantile
+from rubricflow.tasks.core.stats.probability import conformal_quantile
 from rubricflow.tasks.grading.calibrate.calibration import POOLED, FoldFit, ScaleMapping
 from rubricflow.tasks.grading.calibrate.choose import FEWEST, decide
 from rubricflow.tasks.grading.calibrate.features import LONE
@@ -53,7 +53,8 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str |
     Without the items' `blocks` no method takes what their texts tell. The order of items and rows does not matter, to
     the last bit. encoder: what encoded the texts, for the record.
     """
-    collected, pool = list[tuple[Collected, str | None]](), list[Item]()
+    collected = list[tuple[Collected, str | None]]()
+    pool = list[Item]()
     for item in sorted(items, key=lambda item: item.item_id):
         of_item = collect([item], pooled=False)
         if len(of_item.drawn) < max(study.calibration.minimum, FEWEST):
@@ -72,7 +73,8 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str |
     crossed = set(rows.loc[rows["split"] == "crossed", "item_id"])
     scopes = [Scope(one.drawn, found and found[1]) for (one, _), found in zip(collected, outcomes, strict=True)]
     rules = release_rules(scopes, study.release, marked)
-    mappings, candidates = dict[str, ScaleMapping](), list[dict[str, object]]()
+    mappings = dict[str, ScaleMapping]()
+    candidates = list[dict[str, object]]()
     label_risks = list[dict[str, object]]()
     for ((labels, chosen, responses), bundle_id), decision, found in zip(collected, decisions, outcomes, strict=True):
         scope = labels.items[0] if bundle_id else POOLED
@@ -150,7 +152,8 @@ def outcome(
     """
     names = tuple(name for name in labels.names if name in LONE)
     signals = labels.matrix[:, [labels.names.index(name) for name in names]]
-    residual, span = labels.human - tried.aligned, labels.high - labels.low
+    residual = labels.human - tried.aligned
+    span = labels.high - labels.low
     level = labels.levels(tried.aligned)
     wrong = np.abs(labels.steps(labels.human) - level) > release.tolerance + SLACK
     grain = grain_of(labels.steps(labels.human), labels.weight)
@@ -190,8 +193,11 @@ def outcome(
 
 def _placed(labels: LabelledRows, tried: CrossFitted, sigma: Floats, spread: Spread) -> Placed:
     """Where the cross-fitted scores lie, and the risk by sigma, (n,), and the spread's epsilons."""
-    aligned, level, top = labels.steps(tried.aligned), labels.levels(tried.aligned), labels.top
-    steps, epsilon = sigma / (labels.high - labels.low) * top, np.array(spread.epsilon)
+    aligned = labels.steps(tried.aligned)
+    level = labels.levels(tried.aligned)
+    top = labels.top
+    steps = sigma / (labels.high - labels.low) * top
+    epsilon = np.array(spread.epsilon)
     risk = risks(aligned, steps, level, top, epsilon, tolerance=spread.tolerance, grain=spread.grain)
     return Placed(aligned, level, top, risk)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.grading.calibrate.alignment import (
     DIGITS,
     Aligned,
@@ -27,9 +27,9 @@ from rubricflow.tasks.grading.calibrate.alignment import (
     towards,
     without_map,
 )
+from rubricflow.tasks.grading.calibrate.features import LENGTH
 from rubricflow.tasks.grading.calibrate.rows import RAW, LabelledRows
 from rubricflow.tasks.grading.calibrate.stack import Points, Stack, StackedRows, apply_stack, fit_stack
-from rubricflow.tasks.grading.calibrate.texts import LENGTH
 
 Mapping: TypeAlias = Stack | Alignment | ScoreCurve | None
 """The fitted numbers; None keeps the raw score."""
@@ -115,7 +115,8 @@ def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
         raise Refusal("the study's signals leave the judge's score out, so that text has no place beside them")
     items_seen = [labels.items[index] for index in np.unique(labels.item)]
     blocks = {name: block for name, block in labels.blocks.items() if name != LENGTH or not with_judge}
-    rows, ends = StackedRows(labels.matrix, blocks, labels.item_id), (labels.low, labels.high)
+    rows = StackedRows(labels.matrix, blocks, labels.item_id)
+    ends = (labels.low, labels.high)
     return fit_stack(rows, labels.human, labels.weight, folds(labels.cluster), ends, items_seen, with_judge)
 
 
@@ -129,7 +130,7 @@ def folds(cluster: npt.NDArray[np.str_]) -> Ints:
     """
     names, index, sizes = np.unique(cluster, return_inverse=True, return_counts=True)
     fold_count = min(5 if len(cluster) < FEW else 10, len(names))
-    hashed = [hashlib.sha256(name.encode()).digest() for name in names.tolist()]
+    hashed = [digest_bytes(name) for name in names.tolist()]
     filled = [0] * fold_count
     fold_of = np.empty(len(names), dtype=np.int64)
     for code in sorted(range(len(names)), key=lambda code: (-sizes[code], hashed[code])):
@@ -162,7 +163,8 @@ def cross_fit(
     """
     extra = labels.take(np.zeros(len(labels), dtype=np.bool_)) if chosen is None else chosen
     mapping = fit_method(method, labels.joined_with(extra), alpha)
-    aligned, clipped = np.empty(len(labels)), np.empty(len(labels), dtype=np.bool_)
+    aligned = np.empty(len(labels))
+    clipped = np.empty(len(labels), dtype=np.bool_)
     parts = []
     for out in (fold == k for k in range(fold.max() + 1)):
         try:

@@ -6,7 +6,6 @@ may teach a mapping, but does not stand for the responses that were not chosen.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -25,11 +24,12 @@ from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.reasons import wanted_words
+from rubricflow.tasks.core.display.verdict import wanted_words
 from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.promise import PromiseNeeds, labels_for_promise, labels_for_width
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.grading.calibrate.alignment import DIGITS
 from rubricflow.tasks.grading.calibrate.features import features
 from rubricflow.tasks.grading.calibrate.release import ALL
@@ -93,7 +93,8 @@ def next_labels(items: Sequence[Item], predictions: pa.Table, study: Study, coun
     answers = rows.iloc[[proposal.row for proposal in proposed]][["response_id", "item_id"]].to_dict("records")
     records = []
     for rank, (answer, proposal) in enumerate(zip(answers, proposed, strict=True), 1):
-        unseen, count_of_item = level_of.get(answer["response_id"]), label_counts[answer["item_id"]]
+        unseen = level_of.get(answer["response_id"])
+        count_of_item = label_counts[answer["item_id"]]
         if proposal.sampled == "drawn":
             why = "drawn by chance: its label counts for the promise and the figures"
         elif unseen is not None:
@@ -267,7 +268,8 @@ def proposals(
     """
     if not askable.any():
         return []
-    labelled, wanted_terms = ridge.terms[taught], ridge.terms[askable]
+    labelled = ridge.terms[taught]
+    wanted_terms = ridge.terms[askable]
     leverage = ridge.terms @ np.linalg.inv(labelled.T @ labelled + np.diag(ridge.penalty))  # (n, p): X C
     wanted = wanted_terms.T @ wanted_terms / len(wanted_terms)  # (p, p): the mean of x x' over the askable rows
     variance = (leverage * ridge.terms).sum(axis=1)  # (n,): x' C x, in units of the residual's
@@ -297,5 +299,5 @@ def proposals(
 def by_chance(response_ids: Sequence[str], seed: int) -> Ints:
     """An order of responses by chance that is always the same, by the SHA-256 of seed and id, and goes its own way
     apart from that of the split."""
-    number = [hashlib.sha256(f"next:{seed}:{name}".encode()).digest() for name in response_ids]
+    number = [digest_bytes(f"next:{seed}:{name}") for name in response_ids]
     return np.array(sorted(range(len(number)), key=number.__getitem__), dtype=np.int64)

@@ -23,18 +23,27 @@ from rubricflow.tasks.core.contracts.tables.calibration import (
 )
 from rubricflow.tasks.core.llm.encoder import HiddenStates, minilm
 from rubricflow.tasks.core.stats.agreement import to_levels
-from rubricflow.tasks.core.stats.conformal import interval
+from rubricflow.tasks.core.stats.probability import interval
 from rubricflow.tasks.core.store.ordered import in_order
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.calibrate.alignment import stretch, towards
 from rubricflow.tasks.grading.calibrate.calibration import ScaleMapping, read_calibration
-from rubricflow.tasks.grading.calibrate.features import floats, is_scored, is_weak, matrix, without_absent_counts
+from rubricflow.tasks.grading.calibrate.features import (
+    Readers,
+    TextSource,
+    floats,
+    is_scored,
+    is_weak,
+    matrix,
+    taken,
+    text_blocks,
+    without_absent_counts,
+)
 from rubricflow.tasks.grading.calibrate.methods import apply_mapping
 from rubricflow.tasks.grading.calibrate.release import reasons
 from rubricflow.tasks.grading.calibrate.rows import GRADING, Item, by_item, clusters, one_per_response, whole_responses
 from rubricflow.tasks.grading.calibrate.spread import Placed, error_risk, level_probabilities, risks, sigmas
 from rubricflow.tasks.grading.calibrate.stack import PARTS, Stack, StackedRows, apply_stack
-from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, taken, text_blocks
 
 
 def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
@@ -46,7 +55,8 @@ def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
     Interval, risk and level probabilities are null where there were too few labels to tell, and in a row that lacks a
     signal that they go by.
     """
-    name, fold = calibration.calibration_id, np.full(len(item.rows), -1)
+    name = calibration.calibration_id
+    fold = np.full(len(item.rows), -1)
     if calibration.folds:
         fold_of = {cluster: k for k, fit in enumerate(calibration.folds) for cluster in fit.clusters}
         crossed = np.asarray(pc.equal(item.rows["split"], "crossed").to_numpy(), dtype=np.bool_)
@@ -62,8 +72,12 @@ def predict(calibration: ScaleMapping, item: Item) -> pa.Table:
 def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa.Table:
     """Predictions by one fit, under the name that it is stored by. ContractError without the blocks of texts that a
     stack was fitted on."""
-    gradings, bundle, spread = item.rows, item.bundle, calibration.spread
-    raw, scale, n = floats(gradings["score"]), bundle.scale, len(gradings)
+    gradings = item.rows
+    bundle = item.bundle
+    spread = calibration.spread
+    raw = floats(gradings["score"])
+    scale = bundle.scale
+    n = len(gradings)
     # The features that the mapping takes, the signals of its spread, and the features of its error model.
     wanted = calibration.features, *((spread.signals, spread.hints) if spread else ((), ()))
     names = list(dict.fromkeys(chain.from_iterable(wanted)))
@@ -92,7 +106,8 @@ def _predicted(calibration: ScaleMapping, item: Item, calibration_id: str) -> pa
     levels = np.full((n, scale.levels), np.nan)
     is_known = ready & np.isfinite(aligned) & np.isfinite(signals).all(axis=1)
     if spread is not None and is_known.any():
-        top, epsilon = scale.levels - 1, np.array(spread.epsilon)
+        top = scale.levels - 1
+        epsilon = np.array(spread.epsilon)
         fitted = stretch(aligned[is_known], (scale.min, scale.max), unit.bounds)
         sigma = sigmas(spread.sigma, fitted, signals[is_known]) / (unit.max - unit.min)
         steps = (aligned[is_known] - scale.min) / scale.step
@@ -220,13 +235,15 @@ class Predictor:
 
     def write(self, pack: GradingPack) -> None:
         """Predict a pack and write it as the shard of its name."""
-        run, gradings = self._assignment.run, self._assignment.gradings
+        run = self._assignment.run
+        gradings = self._assignment.gradings
         rows = self.predicted(gradings_of(run, gradings, pack))
         run.commit(self._assignment.stage, pack.name, {self._assignment.table: rows})
 
     def predicted(self, gradings: pa.Table) -> pa.Table:
         """Predictions for all gradings of some responses, columns GRADING; where texts are read, some at a time."""
-        run, responses = self._assignment.run, self._assignment.responses
+        run = self._assignment.run
+        responses = self._assignment.responses
         rows = one_per_response(gradings)
         known = run.read(responses, ["response_id", "split", "author_id"], among(rows["response_id"]))
         place = pc.index_in(rows["response_id"], value_set=known["response_id"])
@@ -290,10 +307,11 @@ class Texts:
         """The item with its blocks; answers: its responses' texts, as `read` gives them, others among them."""
         at = pc.index_in(item.rows["response_id"], value_set=answers["response_id"])
         asked = self._items[item.item_id]
+        reference = asked["reference_answer"] or "\n".join(asked["reference_answers"] or ())
         source = TextSource(
             texts=tuple(answers["text"].take(at).to_pylist()),
             question=asked["question"],
-            reference=asked["reference_answer"] or "\n".join(asked["reference_answers"] or ()),
+            reference=reference,
             rubric=self._bundles[item.item_id].text,
         )
         return item._replace(blocks=text_blocks(source, self._plan.texts, self._readers))

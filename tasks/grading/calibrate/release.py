@@ -100,7 +100,8 @@ def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str
         levels |= levels_seen
         scales |= zip(scope.labels.items, (scale.bounds for scale in scope.labels.scales), strict=True)
         rows |= release_candidates(scope, levels_seen, release.tolerance)
-    items, by_set = sorted(levels), release.by == "set"
+    items = sorted(levels)
+    by_set = release.by == "set"
     fewest = fewest_without_error(release.risk, release.confidence)
 
     def asks_something(item: str, enough: bool) -> bool:
@@ -119,7 +120,8 @@ def release_rules(scopes: Sequence[Scope], release: Release, marked: Mapping[str
         kept = asking and enough and _keeps(np.concatenate([rows[item].missed for item in asking]), release)
         asked[name] = [] if kept else asking
     tested = sum(sum(len(rows[item].risk) for item in asking) >= fewest for asking in asked.values())
-    unlikely, question_means = UNLIKELY / max(1, tested), _by_question_means(scopes)
+    unlikely = UNLIKELY / max(1, tested)
+    question_means = _by_question_means(scopes)
     promises = {}
     for name, asking in asked.items():
         if not asking:
@@ -202,7 +204,8 @@ def release_candidates(scope: Scope, levels: Levels, tolerance: float) -> dict[s
     if outcome is None:
         labels = labels.take(np.zeros(len(labels), dtype=np.bool_))
         outcome = RiskRows(*np.empty((3, 0)), *np.empty((2, 0), dtype=np.bool_))
-    human, found = labels.steps(labels.human), dict[str, ReleaseCandidates]()
+    human = labels.steps(labels.human)
+    found = dict[str, ReleaseCandidates]()
     is_open = may_go(labels, outcome, levels)
     for index, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
         rows = (labels.item == index) & is_open
@@ -240,7 +243,8 @@ def _refused(
     release: Release,
 ) -> Record:
     """No promise about items of which a constant score for each would keep it."""
-    joined, asking = ReleaseCandidates.joined(rows[item] for item in items), None
+    joined = ReleaseCandidates.joined(rows[item] for item in items)
+    asking = None
     for tolerance in range(ceil(release.tolerance) - 1, -1, -1):
         missed = [missed_by_constant(rows[item].human, level_count(*scales[item]) - 1, tolerance) for item in items]
         if len(joined.human) and not _keeps(np.concatenate(missed), release):
@@ -303,7 +307,8 @@ def _promise(
     promised = _row(scope, rows, made_at(release.risk), levels, release)
     if promised["threshold"] is not None:
         return promised
-    n, authors = len(rows.cluster), len(np.unique(rows.cluster))
+    n = len(rows.cluster)
+    authors = len(np.unique(rows.cluster))
     fewest = fewest_without_error(release.risk, release.confidence)
     if made_at(release.risk, None).threshold is not None:
         note = (

@@ -21,8 +21,17 @@ from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.stats.agreement import SLACK
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL, target_scores
-from rubricflow.tasks.grading.calibrate.features import LONE, features, floats, is_weak, matrix, shares
-from rubricflow.tasks.grading.calibrate.texts import Blocks, stacked_blocks, taken
+from rubricflow.tasks.grading.calibrate.features import (
+    LONE,
+    Blocks,
+    features,
+    floats,
+    is_weak,
+    matrix,
+    shares,
+    stacked_blocks,
+    taken,
+)
 
 GRADING = [
     "response_id",

@@ -83,7 +83,8 @@ def fit_sigma(residual: Floats, aligned: Floats, signals: Floats, span: float) -
     size = np.abs(residual)
     terms = _terms(aligned, signals)
     means, scales = _means_and_scales(terms)
-    z, mean = (terms - means) / scales, float(size.mean())
+    z = (terms - means) / scales
+    mean = float(size.mean())
     # Solved here: the library takes longer to look at so few rows than to solve them, and this is done for every fold.
     coefficients = np.linalg.solve(z.T @ z + RIDGE * np.eye(z.shape[1]), z.T @ (size - mean))
     low, high = (max(bound * mean, FLOOR * span) for bound in BOUNDS)
@@ -169,7 +170,8 @@ def _terms(aligned: Floats, signals: Floats) -> Floats:
 
 def _means_and_scales(terms: Floats) -> tuple[Floats, Floats]:
     """Mean and standard deviation of every column, (d,); 1 for one that is constant."""
-    means, deviations = terms.mean(axis=0), terms.std(axis=0)
+    means = terms.mean(axis=0)
+    deviations = terms.std(axis=0)
     return means, np.where(deviations > FLAT * (1 + np.abs(means)), deviations, 1.0)
 
 
@@ -236,7 +238,8 @@ def fit_errors(
     means, scales = _means_and_scales(terms)
     width = terms.shape[1]
     weights = np.concatenate([[FREE], np.ones(width - 1), np.full(PARTS + len(items), FREE)])
-    in_part, of_item = np.eye(PARTS)[_part(placed)], np.eye(len(items))[item]
+    in_part = np.eye(PARTS)[_part(placed)]
+    of_item = np.eye(len(items))[item]
     design = np.column_stack([_standard(terms, means, scales), in_part, of_item])
     fitted = LogisticRegression(C=STRENGTH, solver="newton-cholesky").fit(design * weights, wrong)
     coefficients, parts, effects = np.split(fitted.coef_[0] * weights, [width, width + PARTS])

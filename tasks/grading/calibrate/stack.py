@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.grading.calibrate.alignment import TIE, Aligned, Refusal, knots, on_scale, second_order
-from rubricflow.tasks.grading.calibrate.texts import Blocks, Matrix, taken
+from rubricflow.tasks.grading.calibrate.features import Blocks, Matrix, taken
 
 STRENGTH = 0.5
 """Of the ridge, where all blocks together have variance 1; the agreement hardly differs between .3 and 1."""
@@ -167,7 +167,8 @@ def apply_stack(stack: Stack, rows: StackedRows, scale: tuple[float, float, floa
     every = _columns(stack, rows)
     added = {part: np.zeros(len(rows.item)) for part in Points._fields}
     for block in stack.blocks:
-        columns, coefficients = every[block.name], unpacked(block.coefficients)
+        columns = every[block.name]
+        coefficients = unpacked(block.coefficients)
         # Row by row: a product with BLAS may sum the same row in another order at another place.
         added_points = columns @ coefficients if sp.issparse(columns) else (columns * coefficients).sum(axis=1)
         points_of_block = np.asarray(added_points) - block.mean

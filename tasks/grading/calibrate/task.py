@@ -157,11 +157,16 @@ def _fitted(
 
 def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: Placement) -> None:
     """Predicts the packs that are not done: here, or by workers where there are several."""
-    run, gradings, stage = assignment.run, assignment.gradings, assignment.stage
+    run = assignment.run
+    gradings = assignment.gradings
+    stage = assignment.stage
     finished = run.finished(stage, run.shards(stage))
     open_packs = [pack for pack in packs(run, gradings, SHARD_ROWS) if pack.name not in finished]
-    total, to_do, done_now = gradings.rows, sum(pack.rows for pack in open_packs), 0
-    begun, say = time.monotonic(), saying(run.run_id, stage)
+    total = gradings.rows
+    to_do = sum(pack.rows for pack in open_packs)
+    done_now = 0
+    begun = time.monotonic()
+    say = saying(run.run_id, stage)
 
     def predicted(rows: int) -> None:
         """Logs how many gradings are predicted, once a pack."""
@@ -188,7 +193,8 @@ def _predict(assignment: PredictionAssignment, predictor: Predictor, placement: 
 
 def share_of(assignment: PredictionAssignment) -> SharedStage:
     """The stage as workers get it: its folders are found from any working directory."""
-    plan, run = assignment.plan, with_absolute_paths(assignment.run)
+    plan = assignment.plan
+    run = with_absolute_paths(assignment.run)
     if plan.language_model and Path(plan.language_model).is_dir():
         plan = plan.model_copy(update={"language_model": str(Path(plan.language_model).absolute())})
     assignment = assignment._replace(run=run, plan=plan)

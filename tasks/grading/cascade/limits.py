@@ -198,7 +198,8 @@ def _tried_often(rows: StepRisks, policies: Floats, terms: CascadeTerms, times: 
     left = np.ones((len(policies), n), dtype=np.bool_)
     counted = np.zeros((4, len(policies), draws))
     missed = np.zeros(n) if rows.constant is None else rows.constant
-    rest, asking = np.tile(times.sum(axis=0, dtype=np.float64), (len(policies), 1)), np.zeros((len(policies), draws))
+    rest = np.tile(times.sum(axis=0, dtype=np.float64), (len(policies), 1))
+    asking = np.zeros((len(policies), draws))
     for step in range(steps):
         is_asked = (policies[:, [step]] >= 0) | (step == 0)
         asking += terms.costs[step] * is_asked * rest
@@ -237,7 +238,9 @@ def _most_alike(wrong: Bools, codes: Ints, times: Ints) -> float:
 
 
 def _limits(policies: Floats, tried: _Tried, at: int, confidence: float) -> ChosenLimits:
-    released, wrong, worth = int(tried.released[at]), int(tried.wrong[at]), float(tried.worth[at])
+    released = int(tried.released[at])
+    wrong = int(tried.wrong[at])
+    worth = float(tried.worth[at])
     upper = upper_bound(wrong * worth / released, worth, confidence)
     limits = tuple(policies[at].tolist())
     return ChosenLimits(limits, released, wrong, worth, upper, float(tried.asking[at]), float(tried.cost[at]))

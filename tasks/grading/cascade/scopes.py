@@ -52,13 +52,15 @@ def cascade_labels(steps: Sequence[pd.DataFrame], tolerance: float) -> tuple[dic
         return {}, {}
     every = pd.concat(steps).drop_duplicates("response_id").set_index("response_id").sort_index()
     of_step = [step.set_index("response_id").reindex(every.index) for step in steps]
-    labels, idle = dict[str, CascadeLabels](), dict[str, str]()
+    labels = dict[str, CascadeLabels]()
+    idle = dict[str, str]()
     for item, rows in every.groupby("item_id"):
         own = [step.loc[rows.index] for step in of_step]
         # Without a row of its own a step's score is as wrong as can be, and never goes out.
         wrong = np.column_stack([step["wrong"].fillna(True).astype(bool) for step in own])
         risk = np.column_stack([step["risk"].fillna(1.0).astype(float) for step in own])
-        lowest, size = rows["lowest"].to_numpy(float), rows["step"].to_numpy(float)
+        lowest = rows["lowest"].to_numpy(float)
+        size = rows["step"].to_numpy(float)
         human = (rows["human"].to_numpy(float) - lowest) / size
         score = np.column_stack([(step["score"].to_numpy(float) - lowest) / size for step in own])
         is_open = np.column_stack(

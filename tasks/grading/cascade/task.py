@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +32,7 @@ from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import GIVEN, target_scores
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run, pairs
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.grading.cascade.scopes import (
     ALL,
     ScopeLimits,
@@ -132,7 +132,8 @@ def going_on(
     """The answers that the next step judges besides the labelled ones: those that none of the steps before stops, and
     that it may stop. steps: those before it; stage: under which name they are written."""
     if not run.done(stage, "all"):
-        of_scope, number = read_limits(run, limits), len(steps)
+        of_scope = read_limits(run, limits)
+        number = len(steps)
         was_asked = run.read(marked, ["response_id"])["response_id"].to_pylist()
         for shard, batch in enumerate(run.batches(responses, rows=_BATCH)):
             table = pa.Table.from_batches([batch])
@@ -167,7 +168,8 @@ def one_rater(
     """
     judged, scored = stages
     if not run.done(scored, "all"):
-        of_scope, rater = read_limits(run, limits), rater_of(run, study.judge, steps)
+        of_scope = read_limits(run, limits)
+        rater = rater_of(run, study.judge, steps)
         of_items = dict(pairs(run.read(items, ["item_id", "rubric_id"])))
         bundle_of = dict(pairs(run.read(bundles, ["rubric_id", "bundle_id"])))
         bundle_of = {item: bundle_of[rubric] for item, rubric in of_items.items()}
@@ -203,7 +205,9 @@ def step_costs(
 
     InputError where dollars are limited, and those of a step are not known.
     """
-    usd, tokens, used = list[float](), list[float](), ["prompt_tokens", "completion_tokens"]
+    usd = list[float]()
+    tokens = list[float]()
+    used = ["prompt_tokens", "completion_tokens"]
     for number, (own, step) in enumerate(zip(plan.steps, steps, strict=False), 1):
         calls = _read(run, step.attempts, ["response_id", "model", *used, "error"]).to_pandas()
         calls = calls[calls["error"].isna()]
@@ -235,7 +239,7 @@ def rater_of(run: Run, plan: Judge, steps: Sequence[StepTables]) -> dict[str, st
         for step in steps
         for row in next(run.batches(step.gradings[0], ["rater_kind"], 1)).to_pylist()
     }
-    digest = hashlib.sha256("\n".join([str(len(plan.steps)), *raters]).encode()).hexdigest()[:12]
+    digest = text_digest("\n".join([str(len(plan.steps)), *raters]))[:12]
     return {"rater_id": f"cascade-{digest}", "rater_kind": "simulated" if "simulated" in kinds else "cascade"}
 
 
@@ -275,7 +279,8 @@ def _told(run: Run, steps: Sequence[StepTables], responses: pa.Array | pa.Chunke
     """item_id, risk, route_reason and score → by response, a column for each step from 1 on, null where it did not
     judge it; without responses that no step judged."""
     ids = responses.combine_chunks() if isinstance(responses, pa.ChunkedArray) else responses
-    names, mine = ["item_id", "risk", "route_reason", "score"], pc.field("response_id").isin(ids)
+    names = ["item_id", "risk", "route_reason", "score"]
+    mine = pc.field("response_id").isin(ids)
     tables = [_read(run, step.predictions, ["response_id", *names], mine).to_pandas() for step in steps]
     by_step = {number: table.set_index("response_id") for number, table in enumerate(tables, 1)}
     told = {name: pd.DataFrame({number: of[name] for number, of in by_step.items()}) for name in names}
@@ -295,7 +300,8 @@ def _places(told: Mapping[str, pd.DataFrame], of_scope: Mapping[str, list[float 
     # A labelled answer was judged by steps, too, that it does not reach: the last of those that its limits ask.
     scored = asked & has & (~np.isnan(limits) | (np.arange(count) == 0))
     last = np.where(scored.any(axis=1), count - 1 - scored[:, ::-1].argmax(axis=1), 0)
-    step, numbers = np.where(stopped, stops.argmax(axis=1), last), [np.flatnonzero(row) + 1 for row in asked]
+    step = np.where(stopped, stops.argmax(axis=1), last)
+    numbers = [np.flatnonzero(row) + 1 for row in asked]
     return pd.DataFrame({"item_id": items, "step": step, "stopped": stopped, "asked": numbers}, index=items.index)
 
 

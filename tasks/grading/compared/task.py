@@ -19,8 +19,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart
-from rubricflow.tasks.core.display.page import filled, rendered
-from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.core.display.page import Drawing, Page, Section, filled, rendered
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
 from rubricflow.tasks.core.stats.bootstrap import is_few
 from rubricflow.tasks.core.stats.metrics import METRICS
@@ -118,7 +117,8 @@ def page(
     them; unscored: how many a alone scores, and b."""
     pooled = {scale: {pair: _of(rows, pair) for pair in PAIRS} for scale, rows in figures.items()}
     exact = [found["a", "b"]["exact"] for found in pooled.values() if "exact" in found["a", "b"]]
-    same, n = sum(round(row["value"] * row["n"]) for row in exact), sum(row["n"] for row in exact)
+    same = sum(round(row["value"] * row["n"]) for row in exact)
+    n = sum(row["n"] for row in exact)
     facts = [*zip("AB", runs, strict=True)]
     facts += [
         (f"scored by {letter} alone", say.plural(alone, "answer"))
@@ -182,7 +182,9 @@ def _scale(scale: tuple[float, float, float]) -> str:
 def _agreement(pooled: Mapping[tuple[float, float, float], Pooled], differences: Sequence[AgreementGap]) -> Section:
     several = len(pooled) > 1
     scales = ("scale",) if several else ()
-    rows, compared, drawings = list[Cells](), list[Cells](), list[Drawing]()
+    rows = list[Cells]()
+    compared = list[Cells]()
+    drawings = list[Drawing]()
     for scale, pairs in pooled.items():
         bars = []
         for pair, found in pairs.items():
@@ -226,7 +228,8 @@ def _parting(figures: Figures) -> Section:
             found = _of(rows, ("a", "b"), part, value)
             if part in ("all", "type") or "bias" not in found:
                 continue
-            bias, names = found["bias"], (say.name(value), _scale(scale))[: 1 + several]
+            bias = found["bias"]
+            names = (say.name(value), _scale(scale))[: 1 + several]
             # Levels stand in their order; of all else the widest apart comes first.
             place = float(value) if part == LEVEL else -abs(bias["value"] or 0.0)
             parts[part].append((place, (*names, count(bias["n"]), _cell(found["exact"]), _cell(bias))))
@@ -237,7 +240,8 @@ def _parting(figures: Figures) -> Section:
         title = {"item": "Question", LEVEL: "Score in run A"}.get(part, f"Group: {say.name(part)}")
         header = (title, *(("scale",) if several else ()), "answers", "same score", "B less A, points")
         tables.append(Table(part, title, header, tuple(cells for _, cells in lines[:MOST]), notes))
-    title, items = "The runs part nowhere on average", [cells for _, cells in parts.get("item", [])]
+    title = "The runs part nowhere on average"
+    items = [cells for _, cells in parts.get("item", [])]
     if items and isinstance(change := items[0][-1], Cell) and change.value:
         where = f"on {items[0][0]} " if len(items) > 1 else ""
         gap = f"B is {say.number(abs(change.value))} points {'higher' if change.value > 0 else 'lower'}"

@@ -51,7 +51,8 @@ def rank_raters(whole_set: ScoreSlice, on: Setting) -> Iterator[Record]:
     if rows.empty:
         return
     if rows["item_id"].nunique() > 1:
-        low, high = on.of_item(rows, 0), on.of_item(rows, 1)
+        low = on.of_item(rows, 0)
+        high = on.of_item(rows, 1)
         human, score = ((rows[name] - low) / (high - low) for name in (TARGET, "calibrated"))
         value, ends = within_items(human, score, rows["item_id"], rows["cluster"], on.draws, on.seed)
         part = on_items(whole_set)
@@ -110,7 +111,9 @@ def _mean_and_pooled(
         pooled = [(pair, rows.assign(item_id=one)) for pair, rows in compared]
         sets.append((MEASURE, whole_set, pooled, on._replace(scales={one: whole_set.scale})))
     for metric, part, scored, setting in sets:
-        values, every, ends = list[float](), set[object](), None
+        values = list[float]()
+        every = set[object]()
+        ends = None
         for pair, rows in scored:
             if rows.empty:
                 continue
@@ -185,7 +188,8 @@ def _against(
                 of_item = whole_set._replace(slice="item", value_of=str(item), scale=on.scales[str(item)])
                 ends = interval(draw, part["cluster"].nunique())
                 yield record(of_item, name, _kappa(value), len(part), raters=raters, interval=ends)
-        whole, ends = on_items(whole_set), mean_of_items(draws, rows)
+        whole = on_items(whole_set)
+        ends = mean_of_items(draws, rows)
         mean = _kappa(over_items(values[:, None])[0])
         yield record(whole, f"{name}_item_mean", mean, len(rows), raters=raters, interval=ends)
 
@@ -208,10 +212,12 @@ def predicted(rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], seed: int) 
     apart = length - rows["signal:length"].groupby(rows["item_id"]).transform("mean").to_numpy(float)
     names, codes = np.unique(rows["cluster"].to_numpy(), return_inverse=True)
     folds = (np.random.default_rng(seed).permutation(len(names)) % FOLDS)[codes]
-    target, predictions = rows[TARGET].to_numpy(float), np.full(len(rows), np.nan)
+    target = rows[TARGET].to_numpy(float)
+    predictions = np.full(len(rows), np.nan)
     for places in rows.groupby([alike, counts >= FEWEST], sort=False).indices.values():
         for fold in np.unique(folds[places]) if len(places) >= FEWEST else ():
-            test_rows, training_rows = places[folds[places] == fold], places[folds[places] != fold]
+            test_rows = places[folds[places] == fold]
+            training_rows = places[folds[places] != fold]
             if len(training_rows):
                 predictions[test_rows] = _like(apart[test_rows], apart[training_rows], target[training_rows])
     return predictions
@@ -235,7 +241,8 @@ def scores_of_other_run(
 
     InputError where one lies off the scale that its item has here: the two would not compare.
     """
-    scores, on = frame["response_id"].map(score_of).astype(float), Setting(scales)
+    scores = frame["response_id"].map(score_of).astype(float)
+    on = Setting(scales)
     if ((scores < on.of_item(frame, 0)) | (scores > on.of_item(frame, 1))).any():
         raise InputError(f"'{name}' scores some of the items on another scale", field="evaluation.beside")
     return scores

@@ -51,7 +51,9 @@ ITEM_MEAN = "mean over items"
 """In `verdicts` what a figure is of that is over all items and pools none of them."""
 NOTHING: dict[Hashable, Any] = {
     **dict.fromkeys(("value", "low", "high", "clusters")),
-    **{"n": 0, "slice": "all", "value_of": "all"},
+    "n": 0,
+    "slice": "all",
+    "value_of": "all",
 }
 """The figure of a gate that nothing was measured for."""
 

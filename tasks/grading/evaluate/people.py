@@ -19,10 +19,18 @@ from rubricflow.tasks.core.stats.bootstrap import (
     pair_sums,
     statistics_of_totals,
 )
-from rubricflow.tasks.core.stats.fairness import dsm, dsm_intervals, noise_line, overall_differences
 from rubricflow.tasks.core.stats.raters import central_tendency, severity
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
-from rubricflow.tasks.core.stats.true_score import ceiling, human_reliability, true_score, true_score_intervals
+from rubricflow.tasks.core.stats.true_score import (
+    ceiling,
+    dsm,
+    dsm_intervals,
+    human_reliability,
+    noise_line,
+    overall_differences,
+    true_score,
+    true_score_intervals,
+)
 from rubricflow.tasks.grading.evaluate.agree import item_draws, mean_of_items
 from rubricflow.tasks.grading.evaluate.slices import (
     TARGET,
@@ -79,18 +87,22 @@ def _true_scores(part: ScoreSlice, ratings: Floats, on: Setting) -> Iterator[Rec
         usable = ~np.isnan(scores) & is_rated
         if not usable.any():
             continue
-        human, machine, clusters = ratings[usable], scores[usable], part.rows["cluster"].to_numpy()[usable]
+        human = ratings[usable]
+        machine = scores[usable]
+        clusters = part.rows["cluster"].to_numpy()[usable]
         found = true_score(human, machine)
         intervals = true_score_intervals(human, machine, clusters, on.draws, on.seed) if on.draws else {}
+        note = found.prmse.note if found.qwk_true is None else None
         figures = {
             "prmse": found.prmse,
             "r_true": found.r_true,
-            "qwk_true": Stat(found.qwk_true, None if found.qwk_true is not None else found.prmse.note),
+            "qwk_true": Stat(found.qwk_true, note),
             "loss_association": Stat(found.loss_association),
             "loss_spread": Stat(found.loss_spread),
             "loss_bias": Stat(found.loss_bias),
         }
-        names, lost = ("people", on.machine), int(is_rated.sum() - usable.sum())
+        names = ("people", on.machine)
+        lost = int(is_rated.sum() - usable.sum())
         for name, stat in figures.items():
             ends = intervals.get(name)
             yield record(part, name, stat, found.n, stage=stage, raters=names, interval=ends, unscored=lost)
@@ -102,7 +114,8 @@ def _lost(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     clusters, size = cluster_codes(part.rows["cluster"].to_numpy())  # of this part, which all pairs of people share
     with_codes = part.rows.assign(cluster=clusters)
     scale = part.scale or (0.0, 1.0, 1.0)
-    gaps, drawn = list[dict[str, Floats]](), list[dict[str, Floats]]()
+    gaps = list[dict[str, Floats]]()
+    drawn = list[dict[str, Floats]]()
     shared = [np.empty(0, dtype=int)]
     for couple in combinations(on.people, 2):
         first, second = (f"human:{name}" for name in couple)
@@ -144,8 +157,10 @@ def lost_over_items(whole_set: ScoreSlice, lost: Mapping[str, float | None], on:
         rows = both_scored(whole_set.rows, first, second, "calibrated", also=["item_id", "cluster"])
         a, b = (item_draws(rows, (name, "calibrated"), on) for name in (first, second))
         ends = mean_of_items((a + b) / 2 - item_draws(rows, (first, second), on), rows)
-    mean, n = Stat(float(np.mean(values))), len(both_scored(whole_set.rows, "calibrated", TARGET))
-    part, names = on_items(whole_set), ("people", on.machine)
+    mean = Stat(float(np.mean(values)))
+    n = len(both_scored(whole_set.rows, "calibrated", TARGET))
+    part = on_items(whole_set)
+    names = ("people", on.machine)
     yield record(part, "degradation_qwk_item_mean", mean, n, raters=names, interval=ends)
 
 
@@ -158,7 +173,8 @@ def rater_effects(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     low, high = part.scale[:2] if part.scale else (0.0, 1.0)
     shifts = severity(ratings, part.rows["cluster"].to_numpy(), on.draws, on.seed)
     for name, shift, use in zip(on.people, shifts, central_tendency(ratings, low, high), strict=True):
-        of_rater, names = part._replace(slice="rater", value_of=name), ("others", name)
+        of_rater = part._replace(slice="rater", value_of=name)
+        names = ("others", name)
         ends = shift.interval
         yield record(of_rater, "severity", shift.difference, shift.n, stage="human", raters=names, interval=ends)
         for metric, stat in (("sd_ratio", use.sd_ratio), ("ends", use.ends), ("others_ends", use.others_ends)):
@@ -191,13 +207,16 @@ def level_shares(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     is_marked = ~np.isnan(marks)
     levels = to_levels(np.where(is_marked, marks, part.scale[0]), *part.scale)
     machine_levels = to_levels(rows["calibrated"], *part.scale)
-    ones, codes, n = np.ones(len(rows)), rows["cluster"].to_numpy(), len(rows)
+    ones = np.ones(len(rows))
+    codes = rows["cluster"].to_numpy()
+    n = len(rows)
     for level in range(level_count(*part.scale)):
         human = ((levels == level) & is_marked).sum(axis=1) / is_marked.sum(axis=1)
         machine = machine_levels == level
         gap, ends = share(machine - human, ones, codes, on)
         on_level = part._replace(slice="level", value_of=f"{part.scale[0] + level * part.scale[2]:g}")
-        of_people, of_machine = Stat(float(human.mean())), Stat(float(machine.mean()))
+        of_people = Stat(float(human.mean()))
+        of_machine = Stat(float(machine.mean()))
         yield record(on_level, "level_share", of_people, n, stage="human", raters=("people", "people"))
         yield record(on_level, "level_share", of_machine, n, raters=on.raters)
         yield record(on_level, "level_share_gap", gap, n, raters=on.raters, interval=ends)
@@ -229,7 +248,9 @@ def variety(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     used = int(np.searchsorted(np.cumsum(machine), NEARLY_ALL * len(rows)) + 1)
     if used == 1 and binom.sf(machine[0] - 1, len(rows), human[0] / len(rows)) > CHANCE:
         return
-    value, ends, n = Stat(float(used)), Interval(used, used, 0), len(rows)
+    value = Stat(float(used))
+    ends = Interval(used, used, 0)
+    n = len(rows)
     yield record(part, "levels_used", value, n, raters=on.raters, interval=ends, resampled=COUNTED)
 
 
@@ -311,10 +332,13 @@ def fairness(whole_set: ScoreSlice, groups: Sequence[str], reliability: Stat, on
         rows = rows[rows[column].map(rows[column].value_counts()) >= FEWEST]
         if rows[column].nunique() < 2:
             continue
-        human, machine = rows[TARGET].to_numpy(float), rows["calibrated"].to_numpy(float)
-        member, clusters = rows[column].to_numpy(dtype=str), rows["cluster"].to_numpy()
+        human = rows[TARGET].to_numpy(float)
+        machine = rows["calibrated"].to_numpy(float)
+        member = rows[column].to_numpy(dtype=str)
+        clusters = rows["cluster"].to_numpy()
         intervals = dsm_intervals(human, machine, member, clusters, on.draws, on.seed) if on.draws else {}
-        sizes, first = rows[column].value_counts(), min(member)
+        sizes = rows[column].value_counts()
+        first = min(member)
 
         overall = overall_differences(human, machine, member)
         figures = [("dsm", group, stat, sizes[group]) for group, stat in dsm(human, machine, member).items()]

@@ -57,8 +57,11 @@ def preference_figures(
         yield _record("pair_accuracy", Stat(None, "no pair has a verdict"), 0, on, unscored=unscored)
         return
     pairs, lengths, has = pairs.iloc[told], lengths[told], ~np.isnan(margins[told])
-    filled, y, items = np.nan_to_num(margins[told]), pairs["preferred"].to_numpy(float), pairs["item_id"].to_numpy(str)
-    codes, types = np.unique(items, return_inverse=True)[1], np.array([type_of[item] for item in items])
+    filled = np.nan_to_num(margins[told])
+    y = pairs["preferred"].to_numpy(float)
+    items = pairs["item_id"].to_numpy(str)
+    codes = np.unique(items, return_inverse=True)[1]
+    types = np.array([type_of[item] for item in items])
     kinds = [str(kind) for kind in np.unique(types) if FEWEST_PAIRS <= (types == kind).sum() < len(types)]
 
     def figure(name: str, margin: Floats, part: tuple[str, str] = ("all", "all"), weights: Any = 1.0) -> Record:
@@ -104,7 +107,8 @@ def machine_scores(gradings: Iterable[pa.RecordBatch]) -> pd.DataFrame:
 def surest(confidence: Floats, part: float) -> Floats:
     """(n,) How much of each row is among the surest, whose sum is this part of n: rows that are as sure as the last one
     share what is left."""
-    left, weights = part * len(confidence), np.zeros(len(confidence))
+    left = part * len(confidence)
+    weights = np.zeros(len(confidence))
     for value in np.unique(confidence)[::-1]:
         rows = confidence == value
         weights[rows] = min(1.0, left / rows.sum())
@@ -151,7 +155,8 @@ def _margins(pairs: pd.DataFrame, gradings: pd.DataFrame) -> tuple[Floats, Float
 
 def _people_agree(preferences: pd.DataFrame, on: Setting) -> Iterator[Record]:
     """How often two people say the same of a pair; nothing where no pair has two."""
-    same, codes = list[float](), list[str]()
+    same = list[float]()
+    codes = list[str]()
     for (item, *_), votes in preferences.groupby(["item_id", *_PAIR])["vote"]:
         both = [float(one == other) for one, other in combinations(votes, 2)]
         same += both

@@ -14,8 +14,7 @@ from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.agreement import Stat, level_count, to_levels
 from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
 from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_sums, draw_totals, interval
-from rubricflow.tasks.core.stats.conformal import augrc, aurc, oracle_aurc, random_aurc
-from rubricflow.tasks.core.stats.probability import ordinal_ece, rps
+from rubricflow.tasks.core.stats.probability import augrc, aurc, oracle_aurc, ordinal_ece, random_aurc, rps
 from rubricflow.tasks.core.stats.promise import exact_interval, missed_by_constant
 from rubricflow.tasks.core.stats.scores import level_probabilities, resampled
 
@@ -111,7 +110,8 @@ def on_one_scale(part: ScoreSlice, on: Setting) -> ScoreSlice:
         return part
     fixed = (TARGET, "raw", "calibrated", "low", "high")
     names = [name for name in part.rows.columns if name in fixed or name.startswith("human:")]
-    low, high = on.of_item(part.rows, 0), on.of_item(part.rows, 1)
+    low = on.of_item(part.rows, 0)
+    high = on.of_item(part.rows, 1)
     shares = part.rows[names].astype(float).sub(low, axis=0).div(high - low, axis=0)
     return part._replace(rows=part.rows.assign(**{name: shares[name] for name in names}))
 
@@ -132,7 +132,9 @@ def record(
     notes = [SHARES if part.scale is None else None, value.note]
     low, high, undefined, clusters = None, None, 0, None
     if interval:
-        low, high, undefined = interval.low, interval.high, interval.undefined
+        low = interval.low
+        high = interval.high
+        undefined = interval.undefined
         clusters = interval.clusters if low is not None else None
     return {
         "metric": metric,
@@ -169,8 +171,10 @@ def released(part: ScoreSlice, likely: pa.ChunkedArray, plan: Release, on: Setti
         return
     steps = on.of_item(rows, 2)
     off: Floats = np.abs(rows["calibrated"].to_numpy(float) - rows[TARGET].to_numpy(float)) / steps
-    wrong, out = off > plan.tolerance + SLACK, (rows["route"] == "release").to_numpy()
-    codes, ones = rows["cluster"].to_numpy(), np.ones(len(rows))
+    wrong = off > plan.tolerance + SLACK
+    out = (rows["route"] == "release").to_numpy()
+    codes = rows["cluster"].to_numpy()
+    ones = np.ones(len(rows))
     went, ends = share(out.astype(float), ones, codes, on)
     yield record(part, "released_share", went, len(rows), stage="released", raters=on.raters, interval=ends)
     missed = np.zeros_like(out)
@@ -184,7 +188,8 @@ def released(part: ScoreSlice, likely: pa.ChunkedArray, plan: Release, on: Setti
             bad = int((flags & chosen).sum())
             value, ends = Stat(None, "nothing is released"), None
             if n:
-                value, ends = Stat(bad / n), Interval(*exact_interval(bad, n), 0)
+                value = Stat(bad / n)
+                ends = Interval(*exact_interval(bad, n), 0)
             yield record(part, name, value, n, stage=stage, raters=on.raters, interval=ends, resampled=EXACT)
     bounded = rows[["low", "high"]].notna().all(axis=1).to_numpy()
     if bounded.any():
@@ -196,7 +201,8 @@ def released(part: ScoreSlice, likely: pa.ChunkedArray, plan: Release, on: Setti
     has_risk = rows["risk"].notna().to_numpy()
     n = int(has_risk.sum())
     if n > 1:
-        loss, confidence = off[has_risk], -rows["risk"].to_numpy(float)[has_risk]
+        loss = off[has_risk]
+        confidence = -rows["risk"].to_numpy(float)[has_risk]
         order = {"aurc": aurc(loss, confidence), "augrc": augrc(loss, confidence)}
         order |= {"aurc_oracle": oracle_aurc(loss), "aurc_random": random_aurc(loss)}
         unscored = int(part.rows[TARGET].notna().sum()) - n
@@ -204,7 +210,8 @@ def released(part: ScoreSlice, likely: pa.ChunkedArray, plan: Release, on: Setti
             yield record(part, name, Stat(figure), n, raters=on.raters, unscored=unscored)
     if n and part.scale is not None:
         with_risk = rows[has_risk]
-        chances, levels = level_probabilities(likely, with_risk["row"]), to_levels(with_risk[TARGET], *part.scale)
+        chances = level_probabilities(likely, with_risk["row"])
+        levels = to_levels(with_risk[TARGET], *part.scale)
         for name, stat in (("ece", ordinal_ece(chances, levels)), ("rps", rps(chances, levels))):
             yield record(part, name, stat, n, raters=on.raters)
 

@@ -165,12 +165,14 @@ def decided(judgments: Iterable[pa.RecordBatch], marks: pa.Table, responses: pd.
     if decisions.empty:
         return pd.DataFrame()
     chances = machine["level_probabilities"].take(pa.array(decisions["at"])).combine_chunks()
-    sizes, flat = pc.list_value_length(chances).to_numpy(), chances.flatten().to_numpy()
+    sizes = pc.list_value_length(chances).to_numpy()
+    flat = chances.flatten().to_numpy()
     starts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
     parts = []
     for levels in np.unique(sizes):
         rows = np.flatnonzero(sizes == levels)
-        p, y = flat[starts[rows][:, None] + np.arange(levels)], decisions["decision"].to_numpy()[rows]
+        p = flat[starts[rows][:, None] + np.arange(levels)]
+        y = decisions["decision"].to_numpy()[rows]
         confidence, correct = top(p, y)
         figures = {"confidence": confidence, "correct": correct, "brier": brier(p, y), "ranked": ranked(p, y)}
         parts.append(decisions.iloc[rows].assign(levels=levels, **figures, log_loss=log_loss(p, y)))
@@ -197,7 +199,9 @@ def decision_figures(
         cut += [(name, str(value), part) for value, part in rows.groupby(by) if len(part) >= FEWEST_DECISIONS]
     for name, value, scored in cut:
         part = ScoreSlice(name, value, scored, OWN_SCALE, resampled)
-        codes, ones, likeliest = scored["cluster"].to_numpy(), np.ones(len(scored)), _top(scored)
+        codes = scored["cluster"].to_numpy()
+        ones = np.ones(len(scored))
+        likeliest = _top(scored)
         figures = {metric: share(scored[column].to_numpy(float), ones, codes, on) for metric, column in MEANS.items()}
         ends = ece_interval(likeliest, codes, on.draws, on.seed) if on.draws else None
         figures |= {"decision_ece": (ece(likeliest), ends)}

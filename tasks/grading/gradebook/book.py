@@ -235,7 +235,8 @@ def told_credit(question: GradedQuestion, answer: GradedAnswer) -> Credit:
     """What a student is told of the criteria with the final score; nothing where they would not explain it."""
     if not explains(question, answer):
         return Credit((), (), ())
-    groups, points = credit(question.bundle, answer.levels), parted(answer)
+    groups = credit(question.bundle, answer.levels)
+    points = parted(answer)
     if points is not None and not answer.levels_are_peoples and points < (answer.final_score or 0.0):
         # The teacher found more in the answer than these criteria: what they miss may be what was found.
         return groups._replace(missing=())
@@ -272,7 +273,8 @@ def points_words(score: float | None) -> str:
 def credit(bundle: Bundle, levels: Sequence[CriterionLevel]) -> Credit:
     """Sorts an answer's levels. What another criterion rules out is neither counted nor missing, nor is a sub-point
     missing whose whole is earned without it."""
-    weights, decided = levels_counted(bundle), dict[str, float]()
+    weights = levels_counted(bundle)
+    decided = dict[str, float]()
     for criterion, level, _ in levels:
         if level is not None and level <= criterion.top:
             decided[criterion.id] = weights[criterion.id][level] / criterion.top

@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.page import body, marked, rendered
-from rubricflow.tasks.core.display.section import Page, Section
+from rubricflow.tasks.core.display.page import Page, Section, body, marked, rendered
 from rubricflow.tasks.core.store.catalogue import remember_feedback
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.warehouse import Run
@@ -124,7 +123,8 @@ def student_page(book: Gradebook, student: StudentGrades) -> str:
         shown = body(TEMPLATE, "answered", answer_part(question, answer, answer.item_id in student.repeated))
         own_number = answer.item_id[1:] if _NUMBERED.fullmatch(answer.item_id) else place
         sections.append(Section(f"q{place}", f"Question {own_number}", say.visible(question.text), body=shown))
-    title, scored = say.visible(student.display_name), student.scores
+    title = say.visible(student.display_name)
+    scored = student.scores
     unjudged = len(student.unjudged_questions)
     waiting = len(student.open_questions) - unjudged
     lead = f"There is no score{' yet' if waiting else ''}: why stands with each answer."
@@ -146,7 +146,8 @@ def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool) 
     score = answer.final_score
     counts = score is not None and not repeated
     groups = told_credit(question, answer) if counts else Credit((), (), ())
-    highlights, numbered = list[Highlight[Marking]](), list[tuple[int, str, str]]()
+    highlights = list[Highlight[Marking]]()
+    numbered = list[tuple[int, str, str]]()
     for place, level in enumerate((*groups.counted, *groups.cost), 1):
         marking = Marking(place, level.criterion.weight > 0)
         highlights += [Highlight(quotation.start, quotation.end, marking) for quotation in level.quotations]

@@ -27,7 +27,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.people import SCORE_SETTLED
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.reasons import against_constant, marked_by, score_step
+from rubricflow.tasks.core.display.verdict import against_constant, marked_by, score_step
 from rubricflow.tasks.core.text.formulas import guarded
 from rubricflow.tasks.grading.gradebook.book import (
     DecidedBy,
@@ -159,7 +159,8 @@ def student_sheet(book: Gradebook, include_waiting: bool = False) -> GradeSheet:
                     answer.machine_score for answer in student.answers if answer.item_id == item and answer.waits
                 ]
                 row.append(number(waiting[0]) if len(waiting) == 1 else None)
-        points, unscored = number(student.points), len(student.open_questions)
+        points = number(student.points)
+        unscored = len(student.open_questions)
         unanswered = len(book.questions) - len({answer.item_id for answer in student.answers})
         rows.append((*row, None if unscored else points, points, number(book.highest), unscored, unanswered))
     return GradeSheet("Grades", (*header, *[*STUDENT_COLUMNS][2:]), tuple(rows))
@@ -332,7 +333,8 @@ def _canvas(book: Gradebook, students: list[StudentGrades]) -> tuple[GradeSheet,
     rows: list[tuple[Value, ...]] = [(POINTS, None, None, None, None, number(book.highest))]
     for student in students:
         # Canvas's own id is a number; any other id is one of the school's.
-        name, own = student.student or "", (student.student or "").isascii() and (student.student or "").isdigit()
+        name = student.student or ""
+        own = (student.student or "").isascii() and (student.student or "").isdigit()
         ids = (name, None, None) if own else (None, name, name)
         rows.append((student.display_name, *ids, student.section, number(student.points)))
     return GradeSheet("canvas", (*CANVAS, book.study), tuple(rows)), (

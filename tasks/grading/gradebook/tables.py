@@ -95,7 +95,8 @@ def _questions(tables: duckdb.DuckDBPyConnection) -> dict[str, GradedQuestion]:
 
 def _answer(row: Row, bundle: Bundle, judgments: Mapping[str, Row], points: Points | None) -> GradedAnswer:
     """judgments: of the answer, by criterion. A quote shows no level that a person took away."""
-    peoples, text = row["settled_levels"] or {}, row["text"]
+    peoples = row["settled_levels"] or {}
+    text = row["text"]
     levels = []
     for criterion in bundle.criteria:
         judgment = judgments.get(criterion.id)

@@ -104,7 +104,8 @@ def items(chunk: Chunk) -> list[tuple[int, Record]]:
 def _item(record: Record, is_html: bool) -> Record:
     """A row of `items`; record: what was read by canonical name."""
     texts = {name: text_or_none(record.get(name)) for name in ("context", "type", "rubric_id", "rubric_text")}
-    key, model = record["item_id"].strip(), record["reference_answer"] or []
+    key = record["item_id"].strip()
+    model = record["reference_answer"] or []
     item = {
         "item_id": key,
         "question": record["question"],
@@ -128,7 +129,8 @@ def _item(record: Record, is_html: bool) -> Record:
 def answers(chunk: Chunk) -> Answers:
     """The responses of a chunk; InputError for a missing column or value, or an unknown split. An id that is missing
     is '' once that is reported."""
-    source, nothing = chunk.source, [None] * len(chunk.rows)
+    source = chunk.source
+    nothing = [None] * len(chunk.rows)
     named = chunk.mapped_texts(source.responses, ("response_id", "item_id"), ("text",) if source.traces else ())
     splits, authors, author_names = (
         without_blanks(named.get(name, nothing)) for name in ("split", "author_id", "author_name")
@@ -136,7 +138,11 @@ def answers(chunk: Chunk) -> Answers:
     rule = f"{{}} is no split; use {', '.join(SPLITS)}"
     chunk.refuse_all(source.responses.get("split", ""), splits, lambda split: split not in (None, *SPLITS), rule)
     hint = "leave the cell empty, or name the author otherwise"
-    is_empty, rule = lambda author: (author or "").casefold() in _EMPTY, "{} reads like an empty cell"
+
+    def is_empty(author: str | None) -> bool:
+        return (author or "").casefold() in _EMPTY
+
+    rule = "{} reads like an empty cell"
     chunk.refuse_all(source.responses.get("author_id", ""), authors, is_empty, rule, hint)
     groups: list[list[tuple[str, str]]] = [[] for _ in chunk.rows]
     for name, column in source.groups.items():
@@ -199,7 +205,8 @@ def chosen(chunk: Chunk) -> list[bool]:
 def scores(chunk: Chunk) -> list[Scores]:
     """The gradings of a chunk, rater by rater; InputError for a missing column, or what is neither a finite number nor
     one of the rater's words."""
-    graded, nothing = list[Scores](), list[float | None]([None]) * len(chunk.rows)
+    graded = list[Scores]()
+    nothing = list[float | None]([None]) * len(chunk.rows)
     for rater in chunk.source.scores:
         number = numbers_of(rater.words)
         traits: list[list[tuple[str, float]]] = [[] for _ in chunk.rows]
@@ -216,7 +223,8 @@ def scores(chunk: Chunk) -> list[Scores]:
 def marks(chunk: Chunk) -> pa.Table:
     """The marks of a chunk as rows of `judgments`; InputError for a missing column or value, what is no level, or no
     kind of rater. A level is -1 once it is reported that it is none."""
-    source, number = chunk.source, numbers_of(chunk.source.words)
+    source = chunk.source
+    number = numbers_of(chunk.source.words)
 
     def level(cell: Any, place: CellPlace) -> int:
         value = number(cell, place)
@@ -227,7 +235,8 @@ def marks(chunk: Chunk) -> pa.Table:
         return int(value)
 
     ids = ("response_id", "rater_id", "criterion_id")
-    named, levels = chunk.mapped_texts(source.marks, ids, ("level",)), chunk.read(source.marks["level"], level, -1)
+    named = chunk.mapped_texts(source.marks, ids, ("level",))
+    levels = chunk.read(source.marks["level"], level, -1)
     kinds = [kind or "human" for kind in without_blanks(named.get("rater_kind", [None] * len(chunk.rows)))]
     rule = f"{{}} is no kind of rater; use {', '.join(MARKERS)}"
     chunk.refuse_all(source.marks.get("rater_kind", ""), kinds, lambda kind: kind not in MARKERS, rule)
@@ -250,9 +259,12 @@ class ChunkPairs(NamedTuple):
 
 def pairs(chunk: Chunk) -> ChunkPairs:
     """The pairs of a chunk; InputError for a missing column or value, or what names no winner."""
-    source, nothing, mapped = chunk.source, [None] * len(chunk.rows), chunk.source.pairs
+    source = chunk.source
+    nothing = [None] * len(chunk.rows)
+    mapped = chunk.source.pairs
     named = chunk.mapped_texts(mapped, ("item_id", *(name for name in ("response_a", "response_b") if name in mapped)))
-    items, winners = as_ids(named["item_id"]), without_blanks(named.get("winner", nothing))
+    items = as_ids(named["item_id"])
+    winners = without_blanks(named.get("winner", nothing))
     words = {"a": "a", "b": "b", "tie": "tie"} | {word.strip().casefold(): of for word, of in source.winners.items()}
     rule = f"{{}} names no winner; there are {', '.join(source.winners or words)}"
     known: list[str | None] = [None if word is None else words.get(word.strip().casefold(), "") for word in winners]
@@ -289,7 +301,8 @@ def answer_tables(answers: Answers, graded: Sequence[Scores]) -> Tables:
 
 def grading_tables(response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[Scores]) -> Tables:
     """Rows of `gradings` by all raters and, where one of them has a column of notes, of `notes`."""
-    gradings, notes = [schema(Gradings).empty_table()], list[pa.Table]()
+    gradings = [schema(Gradings).empty_table()]
+    notes = list[pa.Table]()
     for scores in graded:
         columns = {
             "response_id": response_id,
@@ -324,7 +337,8 @@ def unit_table(ids: Sequence[str], words: Sequence[str], made_from: Sequence[str
 def _table(row: type[Row], columns: Mapping[str, Any]) -> pa.Table:
     """A table of the contract's schema. columns: their cells, or a text or number for the same in every row; those that
     are not given are null."""
-    count, arrays = len(columns["response_id"]), list[pa.Array]()
+    count = len(columns["response_id"])
+    arrays = list[pa.Array]()
     for field in schema(row):
         cells = columns.get(field.name)
         if isinstance(cells, str | int):

@@ -3,7 +3,6 @@ the chunk with columns that map. First those that people scored, then those with
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter, defaultdict
@@ -14,6 +13,7 @@ import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.store.cells import as_number, need, quoted, texts, with_columns
+from rubricflow.tasks.core.text.digest import text_digest
 
 _PARAGRAPH_MARK = re.compile(r"(?:(?<!\s)\s++)?\^\s?[pP]\s*")  # blanks are tried once, not from each
 _TITLES = re.compile(r"\A(?:\s*(?:rubric range|scoring rubric)\s*:[^\n]*(?:\n|\Z))+", re.IGNORECASE)
@@ -64,7 +64,8 @@ def asap_sas(file: str, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(student_answer=frame["student_answer"].map(lambda text: _PARAGRAPH_MARK.sub("\n", text)))
     names = ("rubric_text", "key_elements", "possible_answers_text")
     parts = zip(*(frame[name] if name in frame else [None] * len(frame) for name in names), strict=True)
-    elements, guides = list[list[str]](), list[str | None]()
+    elements = list[list[str]]()
+    guides = list[str | None]()
     for rubric, listed, possible in parts:
         headings = [text for text in listed or () if text.rstrip().endswith(":")]
         kept = (text for text in listed or () if text not in headings)
@@ -81,7 +82,7 @@ def asap_sas(file: str, frame: pd.DataFrame) -> pd.DataFrame:
 
 def dress(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     """DREsS: a prompt gets an id of its text; the score is the sum of the three traits, empty where one is."""
-    ids = ["P" + _digest(str(prompt), 8) for prompt in frame["prompt"]]
+    ids = ["P" + text_digest(str(prompt))[:8] for prompt in frame["prompt"]]
     return frame.assign(prompt_id=ids, sum=_sum(frame, ("content", "organization", "language")))
 
 
@@ -102,7 +103,8 @@ def mocha(file: str, frame: pd.DataFrame) -> pd.DataFrame:
 
     InputError for a data set that holds no records by id, or a record without its texts.
     """
-    rows, keys = list[dict[str, Any]](), ("context", "question", "reference")
+    rows = list[dict[str, Any]]()
+    keys = ("context", "question", "reference")
     for dataset in frame.columns:
         records = frame[dataset].iloc[0]
         if not isinstance(records, dict) or not all(isinstance(record, dict) for record in records.values()):
@@ -113,7 +115,7 @@ def mocha(file: str, frame: pd.DataFrame) -> pd.DataFrame:
             candidates = {ending: record[f"candidate{ending}"] for ending in endings}
             if not candidates or not all(isinstance(text, str) for text in (*asked.values(), *candidates.values())):
                 raise InputError("lacks one of its texts", file=file, field=f"{dataset}.{name}")
-            item = f"{dataset}:{_digest(chr(0).join((dataset, *asked.values())), 12)}"
+            item = f"{dataset}:{text_digest(chr(0).join((dataset, *asked.values())))[:12]}"
             source = (record.get("metadata") or {}).get("source")
             for ending, candidate in candidates.items():
                 row: dict[str, Any] = {"response_id": f"{dataset}:{name}{ending and f':{ending}'}", "item_id": item}
@@ -149,7 +151,8 @@ def sas_bench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     names = ("id", "question", "reference", "analysis")
     for name in (*names, "total", "manual_label", "steps"):
         need(frame, name, file)
-    rows, subject = [number + 1 for number in frame.index.tolist()], file.split("_")[1]
+    rows = [number + 1 for number in frame.index.tolist()]
+    subject = file.split("_")[1]
     columns: dict[str, list[Any]] = {name: [] for name in ("id", "item", "points", "weights", "answer")}
     cells = [texts(frame[name], file, rows, name) for name in names]
     marks = zip(rows, frame["total"], frame["manual_label"], frame["steps"], strict=True)
@@ -161,7 +164,7 @@ def sas_bench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
         points = [part.strip() for part in _POINT_END.split(reference or "") if any(map(str.isalnum, part))]
         columns["id"].append(name and f"{subject}:{name}")
         identity = "\0".join(map(str, (question, reference, analysis, top)))
-        columns["item"].append(f"{subject}:{_digest(identity, 12)}")
+        columns["item"].append(f"{subject}:{text_digest(identity)[:12]}")
         columns["points"].append(points)
         columns["weights"].append([top / len(points)] * len(points) if points else [])
         columns["answer"].append(_answer(steps, file, row))
@@ -170,7 +173,8 @@ def sas_bench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _top(cell: Any, mark: Any, file: str, row: int) -> int:
     """The total, under which the mark must lie."""
-    total, marked = as_number(cell, file, row, "total"), as_number(mark, file, row, "manual_label")
+    total = as_number(cell, file, row, "total")
+    marked = as_number(mark, file, row, "manual_label")
     if total is None:
         raise InputError("is empty", file=file, row=row, field="total")
     if total < 1 or not total.is_integer():
@@ -213,7 +217,7 @@ def webnlg(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     traits."""
     meanings = [str(meaning) for meaning in frame["mr"]]
     triples = [meaning.replace("<br>", "\n") for meaning in meanings]
-    ids = ["T" + _digest(meaning, 8) for meaning in meanings]
+    ids = ["T" + text_digest(meaning)[:8] for meaning in meanings]
     return frame.assign(triples=triples, triples_id=ids, sum=_sum(frame, ("semantics", "grammar", "fluency")))
 
 
@@ -225,10 +229,6 @@ def _sum(frame: pd.DataFrame, traits: tuple[str, ...]) -> pd.Series:
 
 def _pairs(frame: pd.DataFrame, first: str, second: str) -> list[str]:
     return [f"{one}:{other}" for one, other in zip(frame[first], frame[second], strict=True)]
-
-
-def _digest(text: str, digits: int) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
 
 
 POINTS = 100.0
@@ -269,7 +269,7 @@ def _healthbench_ids(criteria: Iterable[tuple[Any, ...]]) -> list[str]:
     counts: Counter[tuple[str, ...]] = Counter()
     ids = []
     for points, text, *owner in criteria:
-        name = "C" + hashlib.sha256(f"{points:g} {text}".encode()).hexdigest()[:8]
+        name = "C" + text_digest(f"{points:g} {text}")[:8]
         counts[name, *owner] += 1
         ids.append(name if counts[name, *owner] == 1 else f"{name}.{counts[name, *owner]}")
     return ids
@@ -291,7 +291,8 @@ def paperbench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
         question, criteria = None, []
         if len(below[None]) == 1:
             (root,) = below[None]
-            question, criteria = root["requirement"], list(_paper_criteria(root, None, POINTS, below, parents))
+            question = root["requirement"]
+            criteria = list(_paper_criteria(root, None, POINTS, below, parents))
         papers[nodes.index[0]] = {"paper": name, "question": question, "criteria": criteria}
     columns = pd.Index(("paper", "question", "criteria"))
     return pd.DataFrame([*papers.values()], index=pd.Index(papers), columns=columns, dtype=object)
@@ -313,7 +314,8 @@ def _paper_criteria(
     children = below.get(node["node_id"], ())
     total = sum(child["weight"] for child in children) or 1.0  # criteria without points are refused with their rubric
     for child in children:
-        key, share = child["node_id"], points * child["weight"] / total
+        key = child["node_id"]
+        share = points * child["weight"] / total
         child_name = key if parents[key] == 1 else f"{node['node_id']}/{key}"
         is_alone = name is not None and key not in below
         text = f"{child['requirement']} (part of: {node['requirement']})" if is_alone else child["requirement"]
@@ -327,7 +329,8 @@ def plawbench(file: str, frame: pd.DataFrame) -> pd.DataFrame:
     for cell in frame["rubric_json"]:
         criteria = []
         for number, criterion in enumerate(json.loads(cell), 1):
-            name, points = f"C{number}", float(criterion["points"])
+            name = f"C{number}"
+            points = float(criterion["points"])
             criteria.append({"id": name, "text": criterion["criterion"], "weight": points})
             for part, (text, weight) in enumerate(sub_points(criterion["criterion"], points), 1):
                 criteria.append({"id": f"{name}.{part}", "text": text, "weight": weight, "parent": name})
@@ -359,7 +362,8 @@ def sub_points(text: str, points: float) -> list[tuple[str, float]]:
                 del marks[position], begins[position + 1]
     if len(marks) < 2:
         return []
-    head, parts = text[: begins[0]].strip(), list[tuple[str, float]]()
+    head = text[: begins[0]].strip()
+    parts = list[tuple[str, float]]()
     for begin, mark, end in zip(begins, marks, [*begins[1:], len(text)], strict=True):
         part = (text[begin : mark.start()] + text[mark.end() : end]).strip()
         parts.append((f"{head}\n{part}".strip(), float(mark["points"])))

@@ -25,9 +25,21 @@ LAYOUTS = Path(__file__).with_name("layouts")
 Prepare = Callable[[str, pd.DataFrame], pd.DataFrame]
 """Name of the file, a chunk of its rows → the chunk with columns that map."""
 _PREPARED = (
-    *(prepared.asap2, prepared.asap_aes, prepared.asap_sas, prepared.dress, prepared.gradeagentops, prepared.mocha),
-    *(prepared.physics_partial_credit, prepared.sas_bench, prepared.summeval, prepared.summhf, prepared.webnlg),
-    *(prepared.healthbench, prepared.paperbench, prepared.plawbench, prepared.writingbench),
+    prepared.asap2,
+    prepared.asap_aes,
+    prepared.asap_sas,
+    prepared.dress,
+    prepared.gradeagentops,
+    prepared.mocha,
+    prepared.physics_partial_credit,
+    prepared.sas_bench,
+    prepared.summeval,
+    prepared.summhf,
+    prepared.webnlg,
+    prepared.healthbench,
+    prepared.paperbench,
+    prepared.plawbench,
+    prepared.writingbench,
 )
 PREPARE: dict[str, Prepare] = {prepare.__name__: prepare for prepare in _PREPARED}
 """Layout → what its chunks need before they map."""
@@ -93,7 +105,8 @@ class Stream(NamedTuple):
 
 def streams(data: Data, base: Path) -> list[Stream]:
     """Every source with its rows, a layout's prepared where its columns need that."""
-    of_layout, numbers = _layout(data.layout).sources, QuestionIds()
+    of_layout = _layout(data.layout).sources
+    numbers = QuestionIds()
     found = []
     for source in (*of_layout, *data.sources):
         path = base / data.folder / source.file

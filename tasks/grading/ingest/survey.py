@@ -7,7 +7,6 @@ machine, in any order of the rows.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, is_of
 from rubricflow.tasks.core.stats.scores import OF_SEVERAL
 from rubricflow.tasks.core.store.cells import likely_id, quoted
 from rubricflow.tasks.core.store.source import Faults
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.grading.ingest.canonical import (
     Record,
     Scores,
@@ -128,7 +128,7 @@ def survey(
         surveyed.items = {key: row for key, row in surveyed.items.items() if key in of_item}
         surveyed.kept = bytearray(len(surveyed.kept))
         for ids in of_item.values():
-            drawn = sorted(ids, key=lambda name: hashlib.sha256(name.encode()).digest())
+            drawn = sorted(ids, key=digest_bytes)
             for response_id in drawn[:limit]:
                 surveyed.kept[surveyed.places[response_id]] = True
     return surveyed
@@ -196,7 +196,9 @@ class _Surveyor:
         if response_id in self.surveyed.places:
             rule, name = f"response id '{response_id}' occurs twice", "response_id"
         elif item_id not in self.surveyed.items and self.knows_items:
-            rule, name, hint = f"item '{item_id}' is unknown", "item_id", likely_id(item_id, self.surveyed.items)
+            rule = f"item '{item_id}' is unknown"
+            name = "item_id"
+            hint = likely_id(item_id, self.surveyed.items)
         elif by == "author" and split is None and author_id is None:
             rule = f"a split by author needs an author for every response; '{response_id}' has none"
             name = "author_id"
@@ -221,11 +223,14 @@ class _Surveyor:
         return labelled
 
     def scores(self, chunk: Chunk) -> None:
-        surveyed, ids = self.surveyed, scored(chunk, self.surveyed.places)
-        graded, picked = self._scores(chunk), chosen(chunk)
+        surveyed = self.surveyed
+        ids = scored(chunk, self.surveyed.places)
+        graded = self._scores(chunk)
+        picked = chosen(chunk)
         if not self.knows_responses:
             return
-        column, labelled = chunk.source.scored or "", self._labelled(graded, len(ids))
+        column = chunk.source.scored or ""
+        labelled = self._labelled(graded, len(ids))
         for row, (number, response_id) in enumerate(zip(chunk.rows, ids, strict=True)):
             place = self._known(chunk, number, column, response_id)
             if place is None:
@@ -238,7 +243,8 @@ class _Surveyor:
         self._keep(lambda: grading_tables(ids, list(map(surveyed.item_of, ids)), graded))
 
     def marks(self, chunk: Chunk) -> None:
-        table, mapped = marks(chunk), chunk.source.marks
+        table = marks(chunk)
+        mapped = chunk.source.marks
         if not self.knows_responses:
             return
         said = table.select(["response_id", "rater_id", "criterion_id"]).to_pydict().values()
@@ -251,8 +257,12 @@ class _Surveyor:
 
     def pairs(self, chunk: Chunk) -> None:
         """The answers of pairs as responses, one that is in several pairs once; then what people prefer."""
-        some, mapped, places = pairs(chunk), chunk.source.pairs, self.surveyed.places
-        source, frame, report = some.answers.source, some.answers.frame, chunk.report
+        some = pairs(chunk)
+        mapped = chunk.source.pairs
+        places = self.surveyed.places
+        source = some.answers.source
+        frame = some.answers.frame
+        report = chunk.report
         for response_id, text, row in zip(frame["response_id"], frame["text"], some.answers.rows, strict=True):
             if self.texts.setdefault(response_id, hash(text)) != hash(text):
                 rule = f"response '{response_id}' is given twice with different words"
@@ -334,11 +344,12 @@ def split(
         return [side or ("crossed" if has else "test") for side, has in zip(sides, labelled, strict=True)]
 
     def in_order(names: Mapping[str, int]) -> list[str]:
-        return sorted(names, key=lambda name: hashlib.sha256(f"{plan.seed}:{name}".encode()).digest())
+        return sorted(names, key=lambda name: digest_bytes(f"{plan.seed}:{name}"))
 
     drawn = {}
     if plan.shares:
-        sizes, before = Counter(str(wholes[at]) for at in free), 0
+        sizes = Counter(str(wholes[at]) for at in free)
+        before = 0
         train, calibration, _ = plan.shares
         for whole in in_order(sizes):
             # What lies by its middle before a boundary is on that side: no side is short by a whole author.

@@ -6,7 +6,6 @@ other. Its call belongs to the answer shown first, and its part names the others
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -17,7 +16,8 @@ import numpy as np
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, Compare
 from rubricflow.tasks.core.llm.ask import RequestOutcome
-from rubricflow.tasks.core.stats.comparisons import strengths, win_shares
+from rubricflow.tasks.core.stats.preferences import strengths, win_shares
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.grading.judge.mend import reason_of
 from rubricflow.tasks.grading.judge.rows import Case, Grading
 from rubricflow.tasks.grading.judge.score import Scored, onto
@@ -72,7 +72,9 @@ def pairs_of(ids: Sequence[str], plan: Compare) -> list[tuple[str, str]]:
     """The pairs of an item's responses that are asked, each with the smaller id first: all, or where there are more
     than `plan.opponents` others those of a circle, see `Compare`: a cyclic design (David 1963). Distances grow by a
     constant factor, so that a chain of few comparisons joins any two."""
-    circle, count, half = _drawn(ids, str(plan.seed)), len(ids), plan.opponents // 2
+    circle = _drawn(ids, str(plan.seed))
+    count = len(ids)
+    half = plan.opponents // 2
     distances = list(range(1, count // 2 + 1))
     if count - 1 > plan.opponents:
         distances = [round((count / 2) ** (k / half)) for k in range(half)]
@@ -91,7 +93,7 @@ def groups_of(ids: Sequence[str], plan: Compare, sample: int) -> list[tuple[str,
 
 def _drawn(ids: Sequence[str], seed: str) -> list[str]:
     """In an order that the seed draws, whatever order they came in."""
-    return sorted(ids, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode("utf-8", "surrogatepass")).digest())
+    return sorted(ids, key=lambda name: digest_bytes(f"{seed}:{name}"))
 
 
 def _sorted(one: str, other: str) -> tuple[str, str]:
@@ -125,7 +127,10 @@ def _pairwise(cases: Sequence[Case], asked: Sequence[Case], calls: Sequence[Requ
     chain of verdicts joins its answers: those of the set that holds more than half of them are scored, if there is
     one."""
     place = {case.response_id: number for number, case in enumerate(cases)}
-    first, second, won, verdicts = [], [], [], []
+    first = []
+    second = []
+    won = []
+    verdicts = []
     lost: dict[str, Counter[str]] = defaultdict(Counter)
     for comparison, call in zip(asked, calls, strict=True):
         shown = [case.response_id for case in comparison.answers]

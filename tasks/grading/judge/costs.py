@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.calls import in_words
 from rubricflow.tasks.core.llm.forms import room
@@ -69,7 +69,10 @@ class Servers(NamedTuple):
 def workload(cases: Iterable[Case], samples: int, replicas: int) -> Workload:
     """What is asked about cases; repairs are not known before, nor what a call rests on that needs all of another's
     answer."""
-    judged, beginnings, decisions, rest = list(cases), Counter[str](), 0, 0
+    judged = list(cases)
+    beginnings = Counter[str]()
+    decisions = 0
+    rest = 0
     for case in asked_about(judged):
         for request in expected_requests(case, NOBODY):
             beginning = request.messages[0].content
@@ -116,7 +119,8 @@ def costs(load: Workload, servers: Servers) -> Iterator[Row]:
 
 def hours_of(load: Workload, servers: Servers) -> dict[str, float]:
     """Part of the work → hours that it takes by itself; the parts go on side by side."""
-    tokens, limits = load.read_tokens + load.reply_tokens, servers.limits
+    tokens = load.read_tokens + load.reply_tokens
+    limits = servers.limits
     hours = {
         "the model": tokens / (servers.replicas * servers.tokens_per_second) / 3600,
         "this program": load.decisions * OWN_S_PER_DECISION / 3600,
@@ -167,7 +171,8 @@ def cost_range(cases: Iterable[Case], judge: Judge) -> CostRange:
     engine, samples = judge.engine, judge.samples
     assert engine is not None  # who asks nobody pays nothing
     rater = replace(NOBODY, sampling=judge.sampling, structured=engine.structured)
-    price, seen = price_of(engine), set[str]()
+    price = price_of(engine)
+    seen = set[str]()
     prices = [price, price_of(judge.repair_engine)] if judge.repair_engine else [price]
     calls = most_calls = 0
     likely = in_batch = most = 0.0
@@ -206,7 +211,8 @@ def cost_rows(cost: CostRange, who: str) -> Iterator[Row]:
 
 def _likely(request: Request, engine: Engine, samples: int, seen: set[str]) -> Iterator[TokenCounts]:
     """What the samples of a request are likely to take; one in some is repaired. seen: the beginnings of prompts."""
-    beginning, longest = request.messages[0].content, request.sampling.longest
+    beginning = request.messages[0].content
+    longest = request.sampling.longest
     prompt, shared = (length // CHARACTERS_PER_TOKEN for length in (request.prompt_length, len(beginning)))
     decided = min(max(1, len(request.data.criteria)) * TOKENS_PER_DECISION, longest)
     reply = round((1 + REPAIRED) * (decided + THOUGHT * (room(request, engine) - longest)))
@@ -220,7 +226,8 @@ def _likely(request: Request, engine: Engine, samples: int, seen: set[str]) -> I
 def _every(request: Request, engine: Engine, said: int) -> Iterator[TokenCounts]:
     """What each call takes at most that the protocol can make of a request: itself, its repairs, and the second step
     of a protocol that has one."""
-    protocol, first = request.data.bundle.protocol, most_tokens(request, engine)
+    protocol = request.data.bundle.protocol
+    first = most_tokens(request, engine)
     memory = len(request.messages[0].content.encode("utf-8", "surrogatepass")) if protocol.rubric_memory else 0
     if earlier := protocol.consistency_memory:
         memory += earlier.exemplars * (4 * earlier.excerpt + _WORDS)

@@ -79,7 +79,8 @@ class Doubted(NamedTuple):
 
 def sharers(decisions: Sequence[Decision]) -> dict[Place, int]:
     """Quote that holds → how many credited criteria share it, at least 1."""
-    spans, unplaced = dict[Place, tuple[int, int]](), dict[Place, str]()
+    spans = dict[Place, tuple[int, int]]()
+    unplaced = dict[Place, str]()
     for i, decision in enumerate(decisions):
         for j, row in enumerate(decision.evidence):
             # Those too that count for none because too many share them.
@@ -92,7 +93,8 @@ def sharers(decisions: Sequence[Decision]) -> dict[Place, int]:
     quoted = np.zeros((len(decisions), max((end for _, end in spans.values()), default=0)), dtype=bool)
     for (i, _), (start, end) in spans.items():
         quoted[i, start:end] = True
-    quoting, of_words = quoted.sum(axis=0), Counter(words for _, words in {(i, w) for (i, _), w in unplaced.items()})
+    quoting = quoted.sum(axis=0)
+    of_words = Counter(words for _, words in {(i, words) for (i, _), words in unplaced.items()})
     shared = {place: of_words[words] for place, words in unplaced.items()}
     for place, (start, end) in spans.items():  # the most that more than half of the characters reach
         shared[place] = int(np.sort(quoting[start:end])[::-1][(end - start) // 2])
@@ -125,12 +127,15 @@ def settled(
     criteria: of the decisions, in their order; action_of: what becomes of a level that no quote supports, where that is
     not for the protocol alone to say.
     """
-    signals, violations, kept = Counter[str](), [], list(decisions)
+    signals = Counter[str]()
+    violations = []
+    kept = list(decisions)
     doubted: dict[int, dict[int, str]] = {}
     for (i, j), status in beyond(decisions, protocol.shared_quotes).items():
         doubted.setdefault(i, {})[j] = status
     for i, statuses in doubted.items():
-        decision, criterion = decisions[i], criteria[i]
+        decision = decisions[i]
+        criterion = criteria[i]
         for j, status in statuses.items():
             signals.update({decision.evidence[j]["status"]: -1, status: 1, "invalid_evidence": 1})
         rows = tuple({**row, "status": statuses.get(j, row["status"])} for j, row in enumerate(decision.evidence))
@@ -179,5 +184,6 @@ def _runs(source: list[str]) -> Iterator[tuple[str, ...]]:
 
 def _beside(text: str, start: int, end: int) -> tuple[list[str], list[str]]:
     """The words before and after a span, as many as a run can take in."""
-    before, after = text[max(0, start - _REACH) : start], text[end : end + _REACH]
+    before = text[max(0, start - _REACH) : start]
+    after = text[end : end + _REACH]
     return words(folded(before))[1 - RUN :], words(folded(after))[: RUN - 1]

@@ -8,6 +8,8 @@ In a trace a quote stands within one turn or step, and holds only in one of the 
 it asks for none, in any but what the assistant was told before it began.
 Where the protocol lets meaning count, a quote whose words stand nowhere may hold by the span, in the unit that it
 cites, that an encoder finds; that one must not be an echo either.
+
+Of a foreign judge's explanation the words that it puts in quotation marks are looked for in the same way.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
+from rubricflow.tasks.core.contracts.settings.judge import Foreign
 from rubricflow.tasks.core.llm.encoder import Encoder, minilm
+from rubricflow.tasks.core.llm.foreign import foreign_rows
 from rubricflow.tasks.core.text.fold import fold, folded
 from rubricflow.tasks.core.text.languages import is_negated
 from rubricflow.tasks.core.text.quotes import (
@@ -42,7 +47,7 @@ from rubricflow.tasks.core.text.traces import of_trace
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge.doubted_quotes import Wording, wording
 from rubricflow.tasks.grading.judge.protocol import Question
-from rubricflow.tasks.grading.judge.rows import Case
+from rubricflow.tasks.grading.judge.rows import Case, Decision, Graded
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE, PLAIN, UnitNames, names_of
 
 THRESHOLD = 0.75
@@ -131,7 +136,8 @@ class Subject:
             return find_folded(needle, fold(self.text[low:high]), low), True
         elsewhere = None
         for turn in self.turns:
-            start, end = max(low, turn.start), min(high, turn.end)
+            start = max(low, turn.start)
+            end = min(high, turn.end)
             if start < end and (match := find_folded(needle, fold(self.text[start:end]), start)):
                 if turn.kind == criterion.evidence_kind or (not criterion.evidence_kind and turn.kind != "system"):
                     return match, True
@@ -238,7 +244,9 @@ def ground(quote: str, unit_id: str | None, criterion: Criterion, subject: Subje
     if criterion.evidence_kind in ("user", "result"):
         wording = None  # nobody whose work is judged has written it
     # It must be in its unit; for a span-level criterion in the whole paragraph; nowhere where the unit is unknown.
-    low, high, unit = 0, len(subject.text), subject.by_id.get(unit_id or "")
+    low = 0
+    high = len(subject.text)
+    unit = subject.by_id.get(unit_id or "")
     if unit is not None and criterion.evidence == "span_level":
         unit = subject.paragraph(unit)
     if unit_id is not None:
@@ -289,7 +297,8 @@ def _as_stored(match: Match, text: str) -> str:
 
 def _agree(quote: str, span: str) -> bool:
     """Whether two texts hold the same numbers and the same yes or no."""
-    first, second = set(tokens(quote)), set(tokens(span))
+    first = set(tokens(quote))
+    second = set(tokens(span))
     same_numbers = {word for word in first if word.isdigit()} == {word for word in second if word.isdigit()}
     return same_numbers and is_negated(folded(quote)) == is_negated(folded(span))
 
@@ -301,3 +310,64 @@ def _windows(text: str, unit: Unit) -> list[Span]:
     windows = [words[start : start + size] for start in range(0, len(words), size)]
     spans = [Span(window[0][0], window[-1][1]) for window in windows]
     return [span for span in spans if span.end - span.start <= MAX_QUOTE and counts(text[span.start : span.end])]
+
+
+_PAIRS = (('"', '"'), ("“", "”"), ("„", "“"), ("«", "»"), ("»", "«"), ("「", "」"), ("`", "`"))
+_MARKED = re.compile(
+    "|".join(
+        rf"{re.escape(opening)}([^{re.escape(opening + closing)}\n]{{2,600}}){closing}" for opening, closing in _PAIRS
+    )
+    + r"|(?<![\w'])['‘](?=\w)([^'‘’\n]*(?:['’]\w[^'‘’\n]*)*\s[^'‘’\n]*(?:['’]\w[^'‘’\n]*)*)['’](?!\w)"
+)
+"""Words in quotation marks; in single ones, which are apostrophes too, two words at least."""
+
+
+def quotes_in(explanation: str) -> list[str]:
+    """The words in quotation marks, in order, each once."""
+    found = (next(group for group in match.groups() if group is not None) for match in _MARKED.finditer(explanation))
+    return [*dict.fromkeys(words.strip() for words in found if words.strip())]
+
+
+def explanations(foreign: Foreign, base: Path) -> dict[tuple[str, int], str]:
+    """Response and number of the repetition → what the judge said."""
+    said = dict[tuple[str, int], str]()
+    numbers = Counter[str]()
+    for row in foreign_rows(foreign, base):
+        if row["explanation"] is not None:
+            said[row["response_id"], numbers[row["response_id"]]] = row["explanation"]
+        numbers[row["response_id"]] += 1
+    return said
+
+
+def cite_explanations(graded: Iterable[Graded], explained: Mapping[tuple[str, int], str]) -> None:
+    """Give every scored response of a bundle with one criterion the decision that its score stands for, credited from
+    the middle of the scale on, with the quotes of the explanation as evidence; a quote that does not stand is counted
+    and changes no score. The signals count quotes as `verify` does."""
+    for sample in graded:
+        for place, grading in enumerate(sample.gradings):
+            case, score = grading.case, grading.scored.score
+            if len(case.bundle.criteria) != 1:
+                continue
+            criterion = case.bundle.criteria[0]
+            scale = case.bundle.scale
+            signals = list[str]()
+            if score is None:
+                decision = Decision(criterion.id, None, reason=grading.reason)
+            else:
+                level = int(score >= (scale.min + scale.max) / 2 - 1e-9)
+                quotes = (
+                    quotes_in(explained.get((case.response_id, sample.rater.sample), "")) if case.text.strip() else []
+                )
+                offered = [(None, quote) for quote in quotes]
+                evidence, holds = grounded(offered, criterion, subject_of(case), signals) if offered else ((), False)
+                failed = level > 0 and bool(offered) and not holds
+                decision = Decision(
+                    criterion.id,
+                    level,
+                    level,
+                    evidence=evidence,
+                    verified=holds if offered and level else None,
+                    action="counted" if failed else "none",
+                )
+            grading.signals |= {name: float(count) for name, count in Counter(signals).items()}
+            sample.judged[place] = sample.judged[place]._replace(decisions=[decision])

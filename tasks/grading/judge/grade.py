@@ -7,7 +7,6 @@ side by side, so one answer per item and round is the strictly sequential store,
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
@@ -18,6 +17,7 @@ from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome, Wave, ask, ignore_wave
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.text.digest import nonce, text_digest
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.comparing import Compared, compared, comparisons, is_compared, part_of
@@ -149,18 +149,20 @@ def rounds(cases: Sequence[Case]) -> list[list[int]]:
     """
 
     def place(index: int) -> str:
-        case, limits = cases[index], cases[index].bundle.protocol.consistency_memory
+        case = cases[index]
+        limits = cases[index].bundle.protocol.consistency_memory
         if limits is None or limits.order_seed is None:
             return case.response_id
         words = f"{limits.order_seed}:{case.item_id}:{case.response_id}"
-        return hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
+        return text_digest(words)
 
     of_item = defaultdict(list)
     for i, case in enumerate(cases):
         of_item[case.item_id].append(i)
     pieces = []
     for indices in of_item.values():
-        limits, size = cases[indices[0]].bundle.protocol.consistency_memory, len(indices)
+        limits = cases[indices[0]].bundle.protocol.consistency_memory
+        size = len(indices)
         if limits:
             size, indices = limits.round_size, sorted(indices, key=place)
         pieces.append([indices[first : first + size] for first in range(0, len(indices), size)])
@@ -223,7 +225,7 @@ def show(examples: Sequence[WorkedExample], part: Part, bundle: Bundle) -> Shown
         lines.append(f"{number}. response: {prompt.quoted(example.text[:LONGEST])}{cut}")
         lines.append(f"   decided by people: {'; '.join(_decided(example, part, bundle))}")
     text = "\n".join(lines)
-    shown = prompt.fill("worked", {"examples": text, "nonce": prompt.nonce(text)}).rstrip("\n")
+    shown = prompt.fill("worked", {"examples": text, "nonce": nonce(text)}).rstrip("\n")
     return Shown(shown, tuple(f"example:{example.response_id}" for example in examples[::-1]))
 
 

@@ -104,7 +104,8 @@ class ItemisedProtocol(JudgingProtocol):
         stands next to the key, and not under it, counts: models place the last of many so. Prose there is none: it may
         be what a model says of the whole, under a name that is an item's too (rationale)."""
         artifact, note, _ = verdict_in(request, reply, self.keys)
-        protocol, probabilities = request.data.bundle.protocol, reply.level_probabilities or {}
+        protocol = request.data.bundle.protocol
+        probabilities = reply.level_probabilities or {}
         if artifact is None or not isinstance(artifact[self.key], dict):
             return artifact, note
         entries = dict(artifact[self.key])
@@ -223,7 +224,8 @@ def check_score(request: Request, reply: Reply, scale: Scale, on_step: bool = Fa
 def repair_whole(request: Request, history: Sequence[Attempt[Any]], field: str) -> Request | None:
     """The same again with what failed of its one field; None where the bundle's budget is spent."""
     question: Question = request.data
-    role, last = next_role(history, question.bundle.protocol), history[-1]
+    role = next_role(history, question.bundle.protocol)
+    last = history[-1]
     if role is None:
         return None
     text = mend.task(role, (field,), last.checked.violations, said(last.reply.text))

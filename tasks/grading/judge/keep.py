@@ -65,7 +65,8 @@ def differing(earlier: Mapping[str, Any], plan: Judge) -> list[str]:
     if {**present["sampling"], "max_tokens": None} != {**(earlier.get("sampling") or {}), "max_tokens": None}:
         names.append("sampling")
     for engine in ("engine", "repair_engine"):
-        before, after = earlier.get(engine) or {}, present[engine] or {}
+        before = earlier.get(engine) or {}
+        after = present[engine] or {}
         names += [f"{engine}.{key}" for key in _ENGINE if before.get(key) != after.get(key)]
     return names
 

@@ -28,6 +28,7 @@ from typing import NamedTuple
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.protocols import ConsistencyMemory, RubricMemory
 from rubricflow.tasks.core.llm.request import Request, cached_by_identity
+from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.protocol import Outcome, Shown, spare_characters
@@ -82,7 +83,8 @@ def weigh(words: Words, weight_of: Mapping[str, float]) -> float:
 
 def recall(case: Case, store: Store) -> Memory:
     """What the bundle's memories find for a case."""
-    of_rubric, of_run = case.bundle.protocol.rubric_memory, case.bundle.protocol.consistency_memory
+    of_rubric = case.bundle.protocol.rubric_memory
+    of_run = case.bundle.protocol.consistency_memory
     return Memory(
         exemplars(case.text, store, of_run) if of_run else (),
         cards(case.text, case.bundle, of_rubric) if of_rubric else (),
@@ -143,7 +145,8 @@ def fitting(memory: Memory, bare: Request) -> Shown:
     Exemplars go first, the least similar of them before the
     others, then cards; the request itself is never cut.
     """
-    bundle, spare = bare.data.bundle, spare_characters(bare)
+    bundle = bare.data.bundle
+    spare = spare_characters(bare)
     shown = show(memory, bundle)
     while len(shown.text) >= spare and shown.text:  # a line break comes after it
         if memory.exemplars:
@@ -168,7 +171,7 @@ def show(memory: Memory, bundle: Bundle) -> Shown:
             said = f"{number}. final score {exemplar.final:g}; {subscores}; points covered: {covered}"
             lines.append(f"{said}; answer: {prompt.quoted(exemplar.excerpt)}")
         text = "\n".join(lines)
-        texts.append(prompt.fill("exemplars", {"exemplars": text, "nonce": prompt.nonce(text)}).rstrip("\n"))
+        texts.append(prompt.fill("exemplars", {"exemplars": text, "nonce": nonce(text)}).rstrip("\n"))
     sources = [f"card:{criterion.id}" for criterion in memory.cards]
     sources += [f"exemplar:{exemplar.response_id}" for exemplar in memory.exemplars]
     return Shown("\n".join(texts), tuple(sources))

@@ -15,6 +15,7 @@ from rubricflow.tasks.core.contracts.bundle import Protocol
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.extract import Found, Serves, find
 from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.schema import repeats_example
 
@@ -90,7 +91,8 @@ def next_role(history: Sequence[Attempt[Any]], protocol: Protocol) -> Role | Non
     What breaks the contract comes first: evidence is mended in a well-formed artifact only. The budgets are counted
     apart, by role. What the backend could not answer is not mended: a rerun asks it again.
     """
-    violations, budgets = mendable(history[-1].checked.violations, protocol), protocol.repair
+    violations = mendable(history[-1].checked.violations, protocol)
+    budgets = protocol.repair
     if budgets is None or not violations or "no_reply" in violations:
         return None
     role: Role = "semantic_repair" if kind_of(violations) == "semantic" else "contract_repair"
@@ -109,7 +111,7 @@ def task(role: Role, mends: Sequence[str], violations: Sequence[str], previous: 
     failures = [f"- {_in_words(violation)}" for violation in violations]
     is_contradicted = bool(violations) and all(v.startswith("contradicted") for v in violations)
     values = {
-        "nonce": prompt.nonce(shown),
+        "nonce": nonce(shown),
         "previous": "\n".join(marked) or "| (nothing)",
         "failed": "\n".join(failures),
         "demand": _DEMAND["contradicted" if is_contradicted else role].format(mends=", ".join(mends)),

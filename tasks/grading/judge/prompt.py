@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -16,6 +15,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, 
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.tables.data import TURN_KINDS
 from rubricflow.tasks.core.llm.request import cached_by_identity
+from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.core.text.traces import headings, of_trace
 from rubricflow.tasks.core.text.units import Unit
@@ -55,7 +55,9 @@ def system(
     traits: those to be scored; name: of the template, the protocol's own where not given; schema: of the answer, whose
     form is shown; reference: the model answer, and examples: worked ones, for templates that show them.
     """
-    protocol, prose, units = bundle.protocol, bundle.text.strip(), names_of(bundle)
+    protocol = bundle.protocol
+    prose = bundle.text.strip()
+    units = names_of(bundle)
     # Prose speaks of all traits: one alone is shown it where nothing else says what its scores look like.
     is_described = criteria and all(trait.anchors for trait in traits)
     anchored = [trait for trait in bundle.traits if trait.anchors]
@@ -163,11 +165,6 @@ def components(texts: Mapping[str, str | None], template: str = "components") ->
 def quoted(text: str) -> str:
     """A student's text on one line, as a JSON string: no line break in it, and no quotation mark that could end it."""
     return json.dumps(" ".join(text.split()), ensure_ascii=False)
-
-
-def nonce(text: str) -> str:
-    """The code of a fence around a text, made of the text: 16 hex digits."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def range_of(scale: Scale) -> str:

@@ -152,7 +152,8 @@ class AskingProtocol(ABC):
 
         reference: the model answer.
         """
-        criteria, shape = part.criteria or bundle.criteria, self.schema(bundle, part)
+        criteria = part.criteria or bundle.criteria
+        shape = self.schema(bundle, part)
         return prompt.system(bundle, criteria, question, context, schema=shape, reference=reference).rstrip("\n")
 
     def request(self, case: Case, part: Part, before: Sequence[Answer], shown: Shown, rater: Rater) -> Request:
@@ -216,7 +217,8 @@ def build(
 ) -> Request:
     """A request about a case: the system message, which all responses of an item share; then what is shown with it,
     the fenced response, and `task`, what is to be done beyond the system message."""
-    bundle, names = case.bundle, names_of(case.bundle)
+    bundle = case.bundle
+    names = names_of(case.bundle)
     system, schema = _opening(protocol, bundle, *part, case.question, case.context, case.reference_answer)
     question = Question(
         bundle=bundle,

@@ -65,7 +65,8 @@ def prove_bundle(bundle: Bundle, question: str, context: str | None, reference: 
     every prompt fills.
     """
     # The response is the reference answer and a sentence that repeats neither question nor rubric.
-    text, cut = f"{reference}\n\n{_GOLD}." if reference else f"{_GOLD}.", units
+    text = f"{reference}\n\n{_GOLD}." if reference else f"{_GOLD}."
+    cut = units
     if bundle.protocol.units == "turns":  # every kind of turn and step says so
         text, cut = (
             written(Turn(kind, text) for kind in ("user", "thought", "call", "result", "assistant")),

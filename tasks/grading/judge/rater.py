@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import Counter, defaultdict
@@ -19,17 +18,17 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.judge import Foreign, Judge
 from rubricflow.tasks.core.llm.ask import RequestOutcome
-from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper, KeyOf
+from rubricflow.tasks.core.llm.backend import Arriving, Backend, BackendWrapper, KeyOf, Offline
 from rubricflow.tasks.core.llm.backends.replay import ForeignReplay, Recorded, read_recording
-from rubricflow.tasks.core.llm.backends.scripted import Offline
+from rubricflow.tasks.core.llm.calls import Metered
 from rubricflow.tasks.core.llm.choices import Path as ValuePath
 from rubricflow.tasks.core.llm.choices import Place, level_probabilities, offsets
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, rescale
-from rubricflow.tasks.core.llm.meters import Metered
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.grading.judge import embedded
 from rubricflow.tasks.grading.judge.comparing import TIE
 from rubricflow.tasks.grading.judge.mend import verdict_in
@@ -58,13 +57,15 @@ def rater(
     if judge.foreign:
         recorded = _foreign(judge.foreign, base, judge.sampling.seed)
         return Rater(f"{recorded.model}:{judge.protocol}", "replayed", recorded)
-    kind, engine = BACKENDS[judge.backend], judge.engine
+    kind = BACKENDS[judge.backend]
+    engine = judge.engine
     if PROTOCOLS[judge.protocol].compares and not kind.reads_prose:
         readers = ", ".join(name for name, of in BACKENDS.items() if of.reads_prose)
         raise InputError("only a judge that reads prose compares answers", field="judge.backend", hint=f"use {readers}")
     backend: Backend
     mender: Backend | None = None
-    rater_kind, asking = kind.rater_kind, dict[str, Any](sampling=judge.sampling)
+    rater_kind = kind.rater_kind
+    asking = dict[str, Any](sampling=judge.sampling)
     if judge.replies:  # who is asked as then
         recording = read_recording(base / judge.replies)
         speaker = recording.speaker(judge.model)
@@ -87,7 +88,8 @@ def rater(
         model = f"{embedded.MODEL}, {encoder.made}"
         backend = Offline(model, partial(embedded.answer, encoder=encoder), batch_size=_BATCH)
     elif grader is not None:
-        backend, asking = Offline(grader.name, partial(answer, grader=grader), batch_size=_BATCH), {}
+        backend = Offline(grader.name, partial(answer, grader=grader), batch_size=_BATCH)
+        asking = {}
     else:
         raise InputError(f"backend '{judge.backend}' has no grader to ask", field="judge.grader")
     models = backend.model if mender is None else f"{backend.model}+{mender.model}"
@@ -114,7 +116,7 @@ def _foreign(foreign: Foreign, base: Path, seed: int) -> ForeignReplay:
                 repeated[row["response_id"], seed + number] = row["reply"]
             seeds[row["response_id"]] += 1
         content += json.dumps(list(repeated.items()))
-    model = f"foreign:{Path(foreign.file).stem}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    model = f"foreign:{Path(foreign.file).stem}-{text_digest(content)[:12]}"
 
     def read(text: str, request: Request) -> str | None:
         """The contract's JSON; None where no score, or no verdict on a pair, can be read."""
@@ -135,7 +137,8 @@ def _foreign(foreign: Foreign, base: Path, seed: int) -> ForeignReplay:
 def signal_recorded(graded: Iterable[Graded], recorded: Mapping[str, float], foreign: Foreign) -> None:
     """Add to gradings, as a signal, the score of `foreign_scores` where there is one."""
     for grading in chain.from_iterable(sample.gradings for sample in graded):
-        case, value = grading.case, recorded.get(grading.case.response_id)
+        case = grading.case
+        value = recorded.get(grading.case.response_id)
         if value is not None:
             grading.signals["recorded"] = rescale(value, foreign, case.item_id, case.bundle.scale)
 
@@ -212,7 +215,8 @@ def levelled(request: Request, reply: Reply) -> Reply:
 
 def widest(bundle: Bundle) -> int:
     """Most values that one decision under a bundle may have; log-probabilities of fewer alternatives lose some."""
-    protocol, before = protocol_of(bundle.protocol.name), list[Answer]()
+    protocol = protocol_of(bundle.protocol.name)
+    before = list[Answer]()
     while parts := protocol.parts(bundle, before):
         before += [Answer(part, _UNASKED) for part in parts]
     choices = chain.from_iterable(_choices(protocol.schema(bundle, part)).values() for part, _ in before)

@@ -92,7 +92,8 @@ def example_prefix(bundle: Bundle) -> str:
     """What the ids in a worked example begin with: with what no id of the rubric begins, so that an example that is
     repeated decides nothing."""
     criteria = (*bundle.criteria, *bundle.composites)
-    prefix, ids = "LEAF", [name.casefold() for name in (*(c.id for c in criteria), *(t.id for t in bundle.traits))]
+    prefix = "LEAF"
+    ids = [name.casefold() for name in (*(c.id for c in criteria), *(t.id for t in bundle.traits))]
     while any(name.startswith(prefix.casefold()) for name in ids):
         prefix = f"_{prefix}"
     return prefix
@@ -191,7 +192,8 @@ def fields(criterion: Criterion) -> list[str]:
 
 
 def _decision(criterion: Criterion) -> dict[str, Any]:
-    levels, cited = range(len(criterion.levels)), _cites(criterion.evidence)
+    levels = range(len(criterion.levels))
+    cited = _cites(criterion.evidence)
     if criterion.evidence in ("local_quote", "span_level", "global_diagnostic"):
         return _supported("level", levels, cited, criterion.evidence == "global_diagnostic")
     stated = {"level": {"type": "integer", "enum": [*levels]}}

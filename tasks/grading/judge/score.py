@@ -111,7 +111,8 @@ def score(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str,
     is a sum over the composite's weight, whose sign goes twice into what it adds.
     """
     missing = [c for c in bundle.criteria if levels.get(c.id) is None]
-    worth, unscored = counted(bundle), bundle.protocol.unscored
+    worth = counted(bundle)
+    unscored = bundle.protocol.unscored
     shares = {c.id: worth[c.id][level] / c.top for c in bundle.criteria if (level := levels.get(c.id)) is not None}
     if bundle.judged and bundle.protocol.final_score != "weighted_points":
         return _judged(bundle, shares, stated or {})

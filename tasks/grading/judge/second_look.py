@@ -26,6 +26,7 @@ from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.grading.judge import prompt, support
 from rubricflow.tasks.grading.judge.rows import Called, Rater, attempts
 from rubricflow.tasks.grading.judge.stored_cases import Sheet, case_of
@@ -54,12 +55,15 @@ def write_second_look(judged: JudgedAnswers, plan: Judge, base: Path, stage: str
     """Write a judge's shards after the second look that its plan asks for, under the name of a stage; what came of it,
     in words, or None where all shards are there. BackendError where the further judge gave no reply that can be used.
     """
-    run, rule, before = judged.run, plan.support, judged.judgments.stage
+    run = judged.run
+    rule = plan.support
+    before = judged.judgments.stage
     names = sorted(run.shards(before))
     assert rule is not None
     if run.finished(stage, names) == set(names):
         return None
-    shard_of, looks = dict[str, str](), list[support.SupportCase]()
+    shard_of = dict[str, str]()
+    looks = list[support.SupportCase]()
     for name in names:
         rows = run.shard(Judgments, before, name).to_pylist()
         shard_of |= {row["response_id"]: name for row in rows}
@@ -94,11 +98,13 @@ def write_second_look(judged: JudgedAnswers, plan: Judge, base: Path, stage: str
 
 def _looks(judged: JudgedAnswers, rows: support.Rows) -> list[support.SupportCase]:
     """The looks at a shard's decisions."""
-    run, mine = judged.run, ds.field("response_id").isin(sorted({row["response_id"] for row in rows}))
+    run = judged.run
+    mine = ds.field("response_id").isin(sorted({row["response_id"] for row in rows}))
     cases = {}
     for row in run.read(judged.responses, ["response_id", "item_id", "text", "made_from"], mine).to_pylist():
         cases[row["response_id"]] = case_of(row, *judged.sheets[row["item_id"]])
-    of_case, by_others = defaultdict[tuple[str, int], list[Any]](list), defaultdict[str, list[Any]](list)
+    of_case = defaultdict[tuple[str, int], list[Any]](list)
+    by_others = defaultdict[str, list[Any]](list)
     for row in rows:
         of_case[row["response_id"], row["sample"]].append(row)
     for table in judged.others:
@@ -145,12 +151,14 @@ def requests(asked: Sequence[support.SupportCase], sampling: Sampling, structure
     """The questions about some looks, `PER_CALL` in each; the `data` of each are its looks."""
     made = []
     for some in (tuple(asked[first : first + PER_CALL]) for first in range(0, len(asked), PER_CALL)):
-        shape, cases = contract(len(some)), list[str]()
+        shape = contract(len(some))
+        cases = list[str]()
         for number, look in enumerate(some, 1):
             case = {"case": number, "looked_for": _line(look.looked_for), "passage": _line(look.passage)}
             cases.append(compact(case))
-        lines, about = "\n".join(cases), {"role": "support", "subject": some[0].response_id, "data": some}
-        content = prompt.fill("support", {"cases": lines, "nonce": prompt.nonce(lines), "form": form(shape)})
+        lines = "\n".join(cases)
+        about = {"role": "support", "subject": some[0].response_id, "data": some}
+        content = prompt.fill("support", {"cases": lines, "nonce": nonce(lines), "form": form(shape)})
         made.append(contract_request(content, shape, sampling, 128 + _TOKENS * len(some), structured, **about))
     return made
 

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.llm.foreign import foreign_scores
 from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.grading.judge.explained import cite_explanations, explanations
+from rubricflow.tasks.grading.judge.evidence import cite_explanations, explanations
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.keep import keeping_of
 from rubricflow.tasks.grading.judge.rater import rater, repeated, signal_recorded
@@ -72,7 +72,9 @@ def study_replies(plan: Judge, warehouse: Warehouse) -> Replies:
 
 def study_rater(assignment: Assignment, replies: Replies, key_of: KeyOf, grader: Grader | None = None) -> Rater:
     """The study's rater; the simulated one gets the marks of its human rater."""
-    run, plan, base = assignment.run, assignment.plan, assignment.base
+    run = assignment.run
+    plan = assignment.plan
+    base = assignment.base
     if plan.truth is None or assignment.people is None:
         return rater(plan, base, replies, key_of, grader)
     theirs = ds.field("rater_id") == plan.truth.rater
@@ -112,7 +114,8 @@ class ShardJudge:
         BackendError where no call of the stage has brought a reply until now, for reasons that lie with no answer: the
         shard is not written, so that the same command asks again.
         """
-        run, plan = self._assignment.run, self._assignment.plan
+        run = self._assignment.run
+        plan = self._assignment.plan
         cases = [case_of(row, *self._sheets[row["item_id"]]) for row in rows]
         shown = self._teaching(self._keeping(cases))
         graded = []

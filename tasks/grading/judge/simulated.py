@@ -15,7 +15,6 @@ Its id begins with 'simulated:' and its kind is 'simulated' in every table.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import random
@@ -30,6 +29,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.settings.judge import Truth
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.tokens import counts, tokens
 from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_of
@@ -102,7 +102,7 @@ class Simulated:
     def __init__(self, truth: Truth, marks: Mapping[str, HumanMarks]) -> None:
         """marks: response → what the rater that `truth` names said about it."""
         content = [truth.model_dump(mode="json"), {name: vars(of_response) for name, of_response in marks.items()}]
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        digest = text_digest(json.dumps(content, sort_keys=True))
         self.model = f"{truth.rater}-{digest[:12]}"
         self._truth, self._marks = truth, marks
 
@@ -118,7 +118,7 @@ def answer(request: Request, truth: Truth, marks: Mapping[str, HumanMarks]) -> R
         return Reply(error=f"not_known: rater '{truth.rater}' said nothing about '{request.subject}'")
     # Memory and what a repair shows tell one request about a response from another.
     words = "".join(message.content for message in request.messages) + f":{request.sampling.seed}"
-    digest = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()
+    digest = text_digest(words)
     rng = random.Random(f"{truth.seed}:{request.role}:{question.part}:{request.subject}:{digest}")
     is_repair = request.role.endswith("_repair")
     broken, invented = (1 - RIGHT, 1 - RIGHT) if is_repair else (truth.broken, truth.invented)
@@ -214,7 +214,8 @@ def _earned(bundle: Bundle, human: HumanMarks) -> float:
     counting = {}
     for c in bundle.criteria:
         if c.id in human.levels:
-            share, worth = _marked(c, human), counted(bundle)[c.id]
+            share = _marked(c, human)
+            worth = counted(bundle)[c.id]
             between = worth == tuple(range(c.top + 1))
             counting[c.id] = share if between else worth[math.floor(share * c.top + 1e-9)] / c.top
     shares = whole_shares(bundle, counting)
@@ -233,7 +234,8 @@ def _quotes(question: Question, criterion: Criterion, invented: float, rng: rand
     sentences = [u for u in sentences if counts(question.text[u.start : u.end])] or sentences
     if not sentences:
         return []
-    weights, criterion_words = _weights(question.bundle), set(tokens(criterion.text))
+    weights = _weights(question.bundle)
+    criterion_words = set(tokens(criterion.text))
 
     def shared(text: str) -> float:
         return math.fsum(sorted(weights[word] for word in criterion_words & set(tokens(text))))

@@ -10,7 +10,6 @@ labels nor a further judge speak, there is only a rank by similarity, and no pro
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,8 @@ from sklearn.linear_model import LogisticRegression
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.protocols import SupportRule
-from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.stats.arrays import Floats, defined
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.languages import is_negated
 from rubricflow.tasks.core.text.tokens import counts, tokens
@@ -106,7 +106,10 @@ def looks(case: Case, judged: Rows, others: Rows, vectors: Mapping[str, Floats])
         unit_id = next((q["unit_id"] for q in row["evidence"] if q["status"] in SUPPORTING), None)
         if not is_credit:
             best = sentences[int(near.argmax())]
-            start, end, unit_id, words = best.start, best.end, best.unit_id, text[best.start : best.end]
+            start = best.start
+            end = best.end
+            unit_id = best.unit_id
+            words = text[best.start : best.end]
         cosine = of_criteria @ vectors[words]
         apart = np.delete(cosine, bundle.criteria.index(criterion))
         said = [other for other in others if other["criterion_id"] == criterion.id and other["decision"] is not None]
@@ -114,12 +117,13 @@ def looks(case: Case, judged: Rows, others: Rows, vectors: Mapping[str, Floats])
         same = [_overlap(_place(other), (start, end)) for other in said]
         sharing = [name for name, at in places.items() if name != criterion.id and _overlap(at, (start, end))]
         likely, level = row["level_probabilities"], row["decision"]
+        opposed = is_negated(folded(words)) != is_negated(folded(criterion.text))
         features = (
             float(own @ vectors[words]),
             float(near.max()),
             float(own @ vectors[words] - apart.max()) if len(apart) else 0.0,
             *_shared_words(looked_for(criterion), words, text),
-            float(is_negated(folded(words)) != is_negated(folded(criterion.text))),
+            float(opposed),
             float(np.log1p(len(words))),
             (start or 0) / max(1, len(text)),
             float(np.log1p(len(sharing))),
@@ -147,7 +151,8 @@ def _overlap(one: tuple[int | None, int | None], other: tuple[int | None, int | 
 def _shared_words(asked: str, words: str, text: str) -> tuple[float, float, float]:
     """The share of what is asked, by the beginnings of its longer words, that the passage has; that the whole response
     has; the share of its numbers that the passage has, a half where it has none."""
-    stems, numbers = _stems(asked), {token for token in tokens(folded(asked)) if token.isdigit()}
+    stems = _stems(asked)
+    numbers = {token for token in tokens(folded(asked)) if token.isdigit()}
     of_all = max(1, len(stems))
     has = len(numbers & set(tokens(folded(words)))) / len(numbers) if numbers else 0.5
     return len(stems & _stems(words)) / of_all, len(stems & _stems(text)) / of_all, has
@@ -180,10 +185,11 @@ def chances(
     places = (np.arange(len(names)), [criteria[name] for name in names])
     own = sparse.csr_array((np.full(len(names), _OF_CRITERION), places), shape=(len(names), len(criteria)))
     known = sparse.csr_array(sparse.hstack([sparse.csr_array(scaled), own]))
-    fold = np.array([int(hashlib.sha256(name.encode()).hexdigest(), 16) % _FOLDS for name in cluster])
+    fold = np.array([int(text_digest(name), 16) % _FOLDS for name in cluster])
     found = np.full(len(names), np.nan)
     for number in range(_FOLDS + 1):  # the last one has seen all labels
-        learnt, told = labelled & (fold != number), (labelled & (fold == number)) if number < _FOLDS else ~labelled
+        learnt = labelled & (fold != number)
+        told = (labelled & (fold == number)) if number < _FOLDS else ~labelled
         if not told.any():
             continue
         if len(np.unique(supported[learnt])) < 2:
@@ -214,7 +220,8 @@ def fitted(
 ) -> Floats | None:
     """The probabilities of looks of one kind, see `chances`. cluster: response → whose it is; percent: as the further
     judge gave it, NaN where it was not asked."""
-    features, last = np.array([look.features for look in some]), 1.0
+    features = np.array([look.features for look in some])
+    last = 1.0
     if percent is not None:
         asked = ~np.isnan(percent)
         share = np.clip(np.where(asked, percent, 50) / 100, 0.02, 0.98)
@@ -285,7 +292,7 @@ def second_look(
         likely = rank if np.isnan(chance).all() else chance
         doubted = chance < limit if is_credit else likely >= np.quantile(likely, 1 - SHOWN)
         for place, look in enumerate(some):
-            probability = None if np.isnan(chance[place]) else float(chance[place])
+            probability = defined(chance[place])
             rows.append(
                 {
                     **{name: getattr(look, name) for name in _OF_LOOK},
@@ -317,7 +324,8 @@ def settled(
     signal `irrelevant`.
     """
     fails = {_KEY(row) for row in found if row["doubted"] and row["kind"] == "credit"}
-    rows, of_response = [], defaultdict[tuple[str, int], list[Mapping[str, Any]]](list)
+    rows = []
+    of_response = defaultdict[tuple[str, int], list[Mapping[str, Any]]](list)
     for row in judged:
         of_response[row["response_id"], row["sample"]].append(row)
         if _KEY(row) in fails and failed != "count":

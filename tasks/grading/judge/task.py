@@ -26,8 +26,8 @@ from rubricflow.tasks.core.contracts.tables.judging import (
     ShardInputs,
     Supports,
 )
+from rubricflow.tasks.core.llm.calls import METERS
 from rubricflow.tasks.core.llm.mailbox import asking_together
-from rubricflow.tasks.core.llm.meters import METERS
 from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.monitor.artifacts import saying
 from rubricflow.tasks.core.monitor.piece_progress import PieceCounts, PieceProgress
@@ -131,7 +131,9 @@ def _written(plan: Judge) -> tuple[type[Row], ...]:
 
 def shard_sizes(counts: Mapping[str, int], whole_items: bool = False) -> dict[str, int]:
     """Shard → number of its responses, items in the order of their ids; whole_items: no item is cut."""
-    size, sizes, free = WHOLE_ITEMS if whole_items else SHARD, list[int](), 0
+    size = WHOLE_ITEMS if whole_items else SHARD
+    sizes = list[int]()
+    free = 0
     for item_id in sorted(counts):
         left = counts[item_id]
         while left:
@@ -151,7 +153,9 @@ def _judge_here(assignment: Assignment, shards: Sequence[Shard], grader: Grader 
         to_judge = plan.samples * sum(shard.responses for shard in shards if not shard.done)
         progress = PieceProgress(assignment.stage, to_judge, MEMBERS, saying(run.run_id, assignment.stage))
         shard_judge = ShardJudge(assignment, study_rater(assignment, replies, credential, grader), replies)
-        rows, under_way, before = in_shard_order(run, assignment.responses), 0, METERS.counted()
+        rows = in_shard_order(run, assignment.responses)
+        under_way = 0
+        before = METERS.counted()
 
         def look() -> None:
             asked = METERS.counted()
@@ -162,7 +166,8 @@ def _judge_here(assignment: Assignment, shards: Sequence[Shard], grader: Grader 
             for shard in shards:
                 mine = list(islice(rows, shard.responses))
                 if not shard.done:
-                    under_way, before = plan.samples * shard.responses, METERS.counted()
+                    under_way = plan.samples * shard.responses
+                    before = METERS.counted()
                     with piece():
                         progress.ended(_counts(shard_judge.judge(assignment.stage, shard.name, mine)))
 
@@ -204,7 +209,8 @@ def look_again(
     looked_at = {juror: own for juror, own in stated.items() if own.stage != own.tables.judgments.stage}
     with asking_together() as piece:
         for juror, own in looked_at.items():
-            sheets, judgments = sheets_of(run, items, own.bundles), own.tables.judgments
+            sheets = sheets_of(run, items, own.bundles)
+            judgments = own.tables.judgments
             others = [of.tables.judgments for other, of in stated.items() if other != juror]
             judged = JudgedAnswers(run, sheets, responses, people, judgments, others)
             with piece():
@@ -293,7 +299,8 @@ class Parts:
 
 def _share_out(assignment: Assignment, shards: Sequence[Shard], placement: Placement) -> None:
     """Has the workers of a cluster judge the shards that are not done, in pieces of a length that suits them."""
-    stage, plan = share_of(assignment, shards), assignment.plan
+    stage = share_of(assignment, shards)
+    plan = assignment.plan
     parts = Parts(assignment, shards)
     gaps = parts.gaps()
     to_judge = sum(gap.stop - gap.start for gap in gaps)

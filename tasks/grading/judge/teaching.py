@@ -87,7 +87,9 @@ class GradedItem:
 def spread(available: Mapping[float, int], count: int) -> list[float]:
     """At most `count` scores, the most wanted first: the lowest, then what is farthest from all before it, and again
     from the lowest when every score was there. available: score → how often it may stand."""
-    free, order, before = Counter(dict(available)), list[float](), list[float]()
+    free = Counter(dict(available))
+    order = list[float]()
+    before = list[float]()
     while len(order) < count and any(free.values()):
         open_scores = [score for score in sorted(free) if free[score] and score not in before]
         if not open_scores:
@@ -196,7 +198,8 @@ def _graded(
         examples = []
         for row in mine:
             response_id = row["response_id"]
-            means, marked = trait_scores.get(response_id, {}), levels.get(response_id, {})
+            means = trait_scores.get(response_id, {})
+            marked = levels.get(response_id, {})
             traits = {trait.id: round_half_up(means[trait.id], trait) for trait in judged if trait.id in means}
             decided = {name: int(level + 0.5) for name, level in marked.items() if name in comparable}
             if "score" in teaches or required <= traits.keys() | decided.keys():

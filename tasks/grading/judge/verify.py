@@ -94,7 +94,8 @@ def _decide(
     if verified is False and criterion.evidence == "weakly_groundable":
         signals.append("weak")
     elif verified is False:
-        level, action = stated if on_failure == "count" else 0, FAILED[on_failure]
+        level = stated if on_failure == "count" else 0
+        action = FAILED[on_failure]
         signals += ("unsupported", action)
     decision = Decision(criterion.id, level, stated, evidence=evidence, verified=verified, action=action)
     return decision, None if action == "none" else why_unsupported(evidence)

@@ -95,7 +95,8 @@ def disagreement(shares: Floats, weights: Floats) -> Floats:
 def shares_of(gradings: Sequence[Sequence[Row]], bundle: Bundle) -> list[float]:
     """Each juror's score of a response as a share of the scale, the mean of its samples that have one; NaN without.
     gradings: its rows of each juror."""
-    low, span = bundle.scale.min, bundle.scale.max - bundle.scale.min
+    low = bundle.scale.min
+    span = bundle.scale.max - bundle.scale.min
     given = [[row["score"] for row in rows if row["score"] is not None] for rows in gradings]
     return [(float(np.mean(scores)) - low) / span if scores else np.nan for scores in given]
 
@@ -198,12 +199,13 @@ def judgment(
         action = "demoted"
     supporting = [row for row in rows if level and row["decision"] >= level]
     verified = None if not stated or not is_asked else bool(level) and any(row["verified"] for row in supporting)
+    evidence = _distinct(quote for row in supporting for quote in row["evidence"] or ())
     return {
         **made,
         "decision": level,
         "stated": stated,
         "level_probabilities": (likely / likely.sum()).tolist(),
-        "evidence": _distinct(quote for row in supporting for quote in row["evidence"] or ()),
+        "evidence": evidence,
         "verified": verified,
         "action": "counted" if verified is False and level else action,
     }

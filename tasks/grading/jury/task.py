@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,12 +16,13 @@ from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, Jurors, JuryRules
-from rubricflow.tasks.core.display.jury import jury_sentences
+from rubricflow.tasks.core.display.worth import jury_sentences
 from rubricflow.tasks.core.monitor.runs import log, task
-from rubricflow.tasks.core.stats.arrays import Floats
+from rubricflow.tasks.core.stats.arrays import Floats, defined
 from rubricflow.tasks.core.stats.scores import GIVEN, MEAN, target_scores
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run, pairs
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.grading.jury.choose import (
     LabelledShares,
     Trial,
@@ -94,7 +94,8 @@ def combine(
     rater_id = rater_of(plan, names_of)
     rubric_of = dict(pairs(run.read(items, ["item_id", "rubric_id"])))
     rows = run.read(bundles).to_pylist()
-    bundle_of, id_of = unlocked(rows), {row["rubric_id"]: row["bundle_id"] for row in rows}
+    bundle_of = unlocked(rows)
+    id_of = {row["rubric_id"]: row["bundle_id"] for row in rows}
     locked = {item: (bundle_of[rubric], id_of[rubric]) for item, rubric in rubric_of.items()}
     open_shards = [name for name in names[0] if not run.done(stage, name)]
     rule_of: Mapping[str, Rule] = {}
@@ -134,7 +135,7 @@ def rater_of(plan: Judge, names: Mapping[str, tuple[str, str]]) -> dict[str, str
     """Id and kind of the jury: the jurors by name, and a digest of who they are and how they are combined. A jury with
     a simulated juror is simulated."""
     content = "\n".join([plan.combine, *(rater_id for rater_id, _ in names.values())])
-    digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+    digest = text_digest(content)[:12]
     kind = "simulated" if any(kind == "simulated" for _, kind in names.values()) else "jury"
     return {"rater_id": f"jury:{'+'.join(names)}-{digest}", "rater_kind": kind}
 
@@ -192,12 +193,13 @@ def _chosen_rule(
     rows = []
     for name in dict.fromkeys([*tried, rule.name]):
         trial = tried.get(name, Trial(rule, np.full(1, np.nan)))
-        own, gap = rule if name == rule.name else trial.rule, trial.worth
+        own = rule if name == rule.name else trial.rule
+        gap = trial.worth
         if tried:
             gap = gap - tried["best"].worth
         row: dict[str, Any] = {"scope": "pooled", "rule": name, "n": len(labels.human), "chosen": name == rule.name}
-        row |= {"agreement": _defined(trial.worth[0]), "ahead": _defined(gap[0])}
-        row |= {"ahead_se": _defined(standard_error(gap)), "reason": reason if row["chosen"] else ""}
+        row |= {"agreement": defined(trial.worth[0]), "ahead": defined(gap[0])}
+        row |= {"ahead_se": defined(standard_error(gap)), "reason": reason if row["chosen"] else ""}
         for part in _PARTS:
             row[part] = dict(zip(jurors, getattr(own, part).tolist(), strict=True))
         rows.append(row)
@@ -217,7 +219,8 @@ def _told(
     np.fill_diagonal(alike, np.nan)
     rows = []
     for place, name in enumerate(jurors):
-        others, count = alike[place], tokens[place]
+        others = alike[place]
+        count = tokens[place]
         nearest = int(np.nanargmax(others)) if np.isfinite(others).any() else None
         change = left[place] if left else np.full(1, np.nan)
         rows.append(
@@ -228,11 +231,11 @@ def _told(
                 "unscored": verdict.unscored[place],
                 "weight": None if rule.name in ("median", "majority") else float(rule.weights[place]),
                 "n": len(labels.human),
-                "agreement": _defined(agreement(labels.shares[:, place], labels)[0]) if known else None,
-                "without": _defined(change[0]),
-                "without_se": _defined(standard_error(change)),
+                "agreement": defined(agreement(labels.shares[:, place], labels)[0]) if known else None,
+                "without": defined(change[0]),
+                "without_se": defined(standard_error(change)),
                 "alike": None if nearest is None else list(jurors)[nearest],
-                "alike_errors": None if nearest is None else _defined(others[nearest]),
+                "alike_errors": None if nearest is None else defined(others[nearest]),
                 "tokens": count,
                 "share_of_tokens": count / total if count is not None and total and None not in tokens else None,
             }
@@ -246,14 +249,11 @@ def _tokens(run: Run, attempts: TableRef) -> int | None:
     return None if any(column.null_count for column in told.columns) else sum(pc.sum(one).as_py() or 0 for one in told)
 
 
-def _defined(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
 # The shards.
 
 
-Shard = tuple[dict[str, list[dict[str, Any]]], dict[tuple[str, str], list[dict[str, Any]]]]
+Read = list[dict[str, Any]]
+Shard = tuple[dict[str, Read], dict[tuple[str, str], Read]]
 """A juror's gradings by response, and its judgments by response and criterion."""
 
 

@@ -16,9 +16,8 @@ from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import RubricSettings, Study
-from rubricflow.tasks.core.llm.backend import Backend
-from rubricflow.tasks.core.llm.backends.scripted import Offline
-from rubricflow.tasks.core.llm.meters import telling
+from rubricflow.tasks.core.llm.backend import Backend, Offline
+from rubricflow.tasks.core.llm.calls import telling
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.lock import offline
@@ -199,8 +198,10 @@ def lock(
         raise ContractError(f"protocol '{protocol.name}' decides no criterion; its final_score is 'judged'")
     if judged and rule == "weighted_points" and "criteria" not in registered.decides:
         raise ContractError(f"protocol '{protocol.name}' scores traits; its final_score is trait_mean or trait_sum")
-    scale, summed = rubric.scale, judged or rubric.traits
-    low, high = sum(trait.min for trait in summed), sum(trait.max for trait in summed)
+    scale = rubric.scale
+    summed = judged or rubric.traits
+    low = sum(trait.min for trait in summed)
+    high = sum(trait.max for trait in summed)
     if rule == "trait_sum" and max(abs(low - scale.min), abs(high - scale.max)) > 1e-6:
         ends = f"{low:g}..{high:g}, its scale is {scale.min:g}..{scale.max:g}"
         raise ContractError(f"rubric '{rubric.rubric_id}': its traits sum to {ends}")
@@ -342,7 +343,8 @@ def _of_score(bundle: Bundle) -> Iterator[Remark]:
 
 def _of_traits(bundle: Bundle) -> Iterator[Remark]:
     """The traits that the judge scores: by their anchors, by the prose, or as published subscores."""
-    registered, prose = PROTOCOLS[bundle.protocol.name], bundle.text.strip()
+    registered = PROTOCOLS[bundle.protocol.name]
+    prose = bundle.text.strip()
     explained = _EXPLAINED if registered.shape == "points" else frozenset()
     judged = [trait for trait in bundle.judged if trait.id not in explained]
     bare = [trait for trait in judged if not trait.anchors and not names_scores(prose, trait)]

@@ -114,7 +114,8 @@ def induction(
 def _request(
     brief: RubricBrief, values: Mapping[str, str], contract: Mapping[str, Any], how: Sampling, longest: int, held: bool
 ) -> Request:
-    content, subject = PROMPTS.fill(brief.role, values), brief.rubric.rubric_id
+    content = PROMPTS.fill(brief.role, values)
+    subject = brief.rubric.rubric_id
     return contract_request(content, contract, how, longest, held, role=brief.role, subject=subject, data=brief)
 
 
@@ -184,7 +185,8 @@ def _rubric(source: Rubric, artifact: Any) -> Rubric:
     criteria = []
     for trait, content in contents:
         for item in content["items"]:
-            statement, levels = line(item["text"]), tuple(line(item["levels"][level]) for level in LEVELS)
+            statement = line(item["text"])
+            levels = tuple(line(item["levels"][level]) for level in LEVELS)
             made = {"id": next(ids), "trait": trait.id, "text": statement, "levels": levels}
             criteria.append(Criterion(kind="checklist", evidence=item["evidence"], **made))
     traits = tuple(trait for trait, _ in contents)
@@ -216,7 +218,8 @@ def order_turned(rubric: Rubric) -> Rubric:
 
 def paraphrase(rubric: Rubric, sampling: Sampling, structured: bool = True) -> Request:
     """The request that puts a rubric into other words."""
-    wording, brief = compact(words(rubric)), RubricBrief("paraphrase", rubric, 0, sampling.seed)
+    wording = compact(words(rubric))
+    brief = RubricBrief("paraphrase", rubric, 0, sampling.seed)
     longest = _TOKENS_OF_PARAPHRASE + len(wording) // _CHARACTERS_PER_TOKEN
     return _request(brief, {"rubric": wording}, paraphrase_schema(rubric), sampling, longest, structured)
 

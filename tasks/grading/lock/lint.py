@@ -136,7 +136,8 @@ def _points(criterion: Criterion, parts: Mapping[str, Sequence[Criterion]]) -> s
     """All that a criterion can add to the points; None where that is too much."""
     if criterion.count:
         most = round(together(parts[criterion.id], counted=True))
-        points, last = criterion.count.points, len(criterion.count.points) - 1
+        points = criterion.count.points
+        last = len(criterion.count.points) - 1
         met = range(len(criterion.count.needs), most + 1)
         return {0.0} | {math.copysign(points[min(number, last)], criterion.weight) for number in met}
     if criterion.id in parts:

@@ -83,7 +83,8 @@ def statements(rubric: Rubric) -> list[list[str]]:
 
     Sentences that say what costs marks are left out: an item is something to reach.
     """
-    text, score_bands = rubric.text, bands(rubric.text, rubric.scale)
+    text = rubric.text
+    score_bands = bands(rubric.text, rubric.scale)
     if score_bands:
         top = max(score_bands, key=lambda band: band.score)
         text = "\n".join((text[: score_bands[0].start], text[top.body : top.end], text[score_bands[-1].end :]))
@@ -101,7 +102,8 @@ def reworded(text: str) -> str:
 
 
 def _induced(brief: RubricBrief) -> dict[str, Any]:
-    rubric, draw = brief.rubric, random.Random(f"{brief.seed}\n{brief.rubric.text}")
+    rubric = brief.rubric
+    draw = random.Random(f"{brief.seed}\n{brief.rubric.text}")
     texts = list(dict.fromkeys(map(_statement, _together(statements(rubric), draw))))
     if len(texts) > brief.criteria:
         texts = [texts[number] for number in sorted(draw.sample(range(len(texts)), brief.criteria))]
@@ -113,7 +115,8 @@ def _induced(brief: RubricBrief) -> dict[str, Any]:
         items.append({"text": text, "evidence": evidence, "levels": levels})
     if not rubric.traits:
         return {"traits": [{"name": "Quality", "anchors": _anchors(rubric), "items": items}]}
-    words_of, items_of = {}, dict[str, list[dict[str, Any]]]()
+    words_of = {}
+    items_of = dict[str, list[dict[str, Any]]]()
     for trait in rubric.traits:
         words_of[trait.id] = set(tokens(" ".join([trait.name, *(anchor.text for anchor in trait.anchors)])))
         items_of[trait.id] = []

@@ -64,7 +64,8 @@ def off_scale(gradings: pa.Table, rubric_of: Mapping[str, Rubric]) -> list[Offen
     for item, rubric in rubric_of.items():
         for trait in rubric.traits:
             ranges_of.setdefault(trait.id, {})[item] = trait
-    ids, offences = gradings.select(["response_id", "item_id", "rater_id"]).to_pandas(), list[Offence]()
+    ids = gradings.select(["response_id", "item_id", "rater_id"]).to_pandas()
+    offences = list[Offence]()
     for part, ranges in sorted(ranges_of.items()):
         given = pc.map_lookup(gradings["trait_scores"], pa.scalar(part), "first") if part else gradings["score"]
         rows = ids.assign(value=given.to_pandas().astype(float))
@@ -96,7 +97,8 @@ def unknown_mark(marks: pa.Table, answered: pa.Table, rubric_of: Mapping[str, Ru
     if wrong.empty:
         return None
     row = wrong.iloc[0]
-    criterion_id, rubric = row["criterion_id"], rubric_of[row["item_id"]]
+    criterion_id = row["criterion_id"]
+    rubric = rubric_of[row["item_id"]]
     has = f"has no criterion '{criterion_id}'"
     if not np.isnan(row["top"]):
         has = f"has levels 0 to {row['top']:g} for it"
@@ -136,7 +138,8 @@ def _place(
 ) -> Place | None:
     """The first row of a source, in the form in which ingest maps it, whose cells are these ids and that fills the
     field, which is called as in the file."""
-    path, counted = base / data.folder / source.file, Counted()
+    path = base / data.folder / source.file
+    counted = Counted()
     for frame in chunks(path, source.encoding, source.sheet, repeats=bool(source.wide)):
         rows = select(reshaped(source, frame, counted), source.where, path)
         filled = [text_or_none(cell) is not None for cell in rows[field]] if field in rows.columns else []
@@ -193,7 +196,8 @@ def off_step(scored: pd.DataFrame, scales: Mapping[str, Scale]) -> tuple[Offence
             rule = f"rater '{row.rater_id}' gave response '{row.response_id}' {row.score:g}"
             offences.append(Offence(str(row.response_id), str(row.rater_id), None, rule))
         shown = ", ".join(offence.rule for offence in offences) + (", …" if len(off) > SHOWN else "")
-        count, ends = int((scored["rubric_id"] == rubric_id).sum()), f"{scale.min:g} to {scale.max:g}"
+        count = int((scored["rubric_id"] == rubric_id).sum())
+        ends = f"{scale.min:g} to {scale.max:g}"
         rule = (
             f"{len(off):,} of {count:,} human scores lie between the steps of rubric '{rubric_id}', "
             f"{ends} in steps of {scale.step:g}: {shown}"

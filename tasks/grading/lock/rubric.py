@@ -47,7 +47,8 @@ def authored(path: Path, induced: bool = False) -> dict[str, Rubric]:
 def _place(number: int, rubric: Rubric, problem: str) -> list[int | str]:
     """Where in a file of rubrics a problem stands: at the criterion or trait that it begins with, the last of that id,
     or at the rubric."""
-    criteria, traits = [one.id for one in rubric.criteria], [one.id for one in rubric.traits]
+    criteria = [one.id for one in rubric.criteria]
+    traits = [one.id for one in rubric.traits]
     for key, word, ids in (("criteria", "criterion", criteria), ("traits", "trait", traits)):
         at = [i for i, name in enumerate(ids) if re.match(rf"{word} (id )?'{re.escape(name)}' ", problem)]
         if at:
@@ -145,7 +146,8 @@ def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
     """Gold points and misconceptions of an item; none without a gold point."""
     choices: list[ReferenceChoice] = []
     if plan.origin == "key_elements":
-        elements, weights = item["key_elements"], item.get("key_weights") or [1.0] * len(item["key_elements"])
+        elements = item["key_elements"]
+        weights = item.get("key_weights") or [1.0] * len(item["key_elements"])
         if len(weights) != len(elements):
             raise InputError(f"item '{item['item_id']}' has {len(elements)} key elements, but {len(weights)} weights")
         points = [ReferencePoint(text.strip(), weight) for text, weight in zip(elements, weights, strict=True)]
@@ -220,7 +222,8 @@ def _problems(rubric: Rubric, induced: bool) -> Iterator[str]:
             yield f"trait '{trait.id}' has overlapping anchors: two describe the same score"
         if _repeats(_folded(anchor.text) for anchor in trait.anchors):
             yield f"trait '{trait.id}' has overlapping anchors: two read the same"
-    counted, weighing = {one.trait for one in criteria}, {one.trait for one in criteria if one.weight}
+    counted = {one.trait for one in criteria}
+    weighing = {one.trait for one in criteria if one.weight}
     derived_traits = set() if induced else {trait.id for trait in traits if trait.source == "derived"}
     yield from (
         f"trait '{name}' is derived but no criterion counts for it" for name in sorted(derived_traits - counted)
@@ -295,7 +298,8 @@ def _of_count(criterion: Criterion, sub_points: Sequence[Criterion], counted: bo
             yield f"counts its sub-points, each as one: the weight of '{point.id}' is {unit:g}, not {point.weight:g}"
         if point.count is None and (count.least or 0) > point.top:
             yield f"counts from level {count.least}, which its sub-point '{point.id}' does not have"
-    most, ids = together(sub_points, counted=True), {point.id for point in sub_points}
+    most = together(sub_points, counted=True)
+    ids = {point.id for point in sub_points}
     if len(count.points) - 1 > most:
         yield f"has points for {len(count.points) - 1} sub-points, of which {most:g} can be met"
     bound = {point.id for point in chain.from_iterable(excluding(sub_points))}

@@ -68,13 +68,16 @@ def lock(
         rubric_rows, bundle_rows = [], []
         for name, one in finished(study, rubrics, authored_rubrics, item_rows, replies, model_by).items():
             bundle = one.bundle
-            rubric, warnings = one.judged.rubric, lint(one.judged.rubric)
+            rubric = one.judged.rubric
+            warnings = lint(one.judged.rubric)
+            content = rubric.model_dump(mode="json")
+            found = [*warnings, *(remark.text for remark in one.unexplained)]
             row = {
                 "rubric_id": rubric.rubric_id,
                 "title": rubric.title,
                 "origin": one.origin,
-                "content": json.dumps(rubric.model_dump(mode="json"), sort_keys=True, ensure_ascii=False),
-                "lint": [*warnings, *(remark.text for remark in one.unexplained)],
+                "content": json.dumps(content, sort_keys=True, ensure_ascii=False),
+                "lint": found,
                 "calls": list(one.judged.calls),
             }
             rubric_rows.append(row)
@@ -96,7 +99,8 @@ def lock_for_juror(run: Run, study: Study, judge: Judge, items: TableRef, rubric
         types = types_of(run.read(items, ["rubric_id", "type"]).to_pylist())
         rows = []
         for row in run.read(rubrics, ["rubric_id", "origin", "content"]).to_pylist():
-            name, rubric = row["rubric_id"], Rubric.model_validate_json(row["content"])
+            name = row["rubric_id"]
+            rubric = Rubric.model_validate_json(row["content"])
             bundle = locked(study, judge, rubric, row["origin"], types[name])
             rows.append({"rubric_id": name, "bundle_id": bundle.bundle_id, "content": bundle.canonical()})
         return {JurorBundles: rows}

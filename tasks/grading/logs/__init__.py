@@ -12,11 +12,9 @@ answer of the two that the verdict is about: equal to `case_id` where each case 
 verdict on the whole. In reading order:
 
 record  what is read, whatever tool wrote it
-forms   the tools' forms as data: by which keys each is told, and which path gives which column; `prepared` holds what
-        paths cannot say
+forms   the tools' forms as data: by which keys each is told, and which path gives which column; what paths cannot say
 files   files as documents, whatever they are called; which form a document has
 read    documents as verdicts
 labels  people's labels from a table, joined to the answers of a log
-study   a log with labels as a study that the ordinary stages grade
-written calibrated scores back in the tool's form
+study   a log with labels as a study that the ordinary stages grade; calibrated scores back in the tool's form
 """

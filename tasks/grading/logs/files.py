@@ -190,7 +190,8 @@ def cases_of(form: LogForm, document: Any) -> list[Any]:
 def at(path: str, roots: Mapping[str, Any]) -> Any:
     """What stands at a path, None for nothing. Keys may hold dots themselves: the longest key that is there counts."""
     root, _, rest = path.partition(".")
-    node, names = roots.get(root), rest.split(".") if rest else []
+    node = roots.get(root)
+    names = rest.split(".") if rest else []
     while names:
         if isinstance(node, list):
             node, names = node[int(names[0])] if names[0].isdecimal() and int(names[0]) < len(node) else None, names[1:]

@@ -56,7 +56,8 @@ def read_labels(path: Path, log: Log) -> pd.DataFrame:
         rule = f"no such column among {', '.join(map(str, rows[0] if rows else ()))}"
         raise InputError(rule, file=path, field=column, hint=f"call it one of {', '.join(_COLUMNS[column])}")
     by_case = log.verdicts.groupby("case_id")["answer_id"].agg(lambda ids: [*dict.fromkeys(ids)]).to_dict()
-    answers, criteria = set(log.verdicts["answer_id"]), set(log.verdicts["criterion"])
+    answers = set(log.verdicts["answer_id"])
+    criteria = set(log.verdicts["criterion"])
     labels: dict[tuple[str, str, str], dict[str, object]] = {}
 
     def wrong(number: int, column: str, rule: str, hint: str | None = None) -> InputError:
@@ -69,7 +70,8 @@ def read_labels(path: Path, log: Log) -> pd.DataFrame:
         if not told["score"]:
             continue
         if answer_id not in answers:
-            joined, several = f"{answer_id}:{told['subject']}", by_case.get(answer_id, [])
+            joined = f"{answer_id}:{told['subject']}"
+            several = by_case.get(answer_id, [])
             if joined not in answers and len(several) > 1:
                 hint = f"name one: {', '.join(several[:3])}"
                 raise wrong(number, "answer_id", f"case {quoted(answer_id)} has {len(several)} answers", hint)

@@ -15,7 +15,7 @@ import pandas as pd
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.store.cells import as_text, quoted, text_or_none
 from rubricflow.tasks.core.text.tokens import decimal_of
-from rubricflow.tasks.grading.logs import prepared
+from rubricflow.tasks.grading.logs import forms
 from rubricflow.tasks.grading.logs.files import at, cases_of, documents, first_of, is_blank
 from rubricflow.tasks.grading.logs.forms import WORDS, LogForm
 from rubricflow.tasks.grading.logs.record import LABELS, VERDICTS, JudgeFacts, Log, LogScale
@@ -38,25 +38,26 @@ def read_log(files: Sequence[Path]) -> Log:
     found_files, passed = documents(files)
     if not found_files:
         raise InputError("holds no log that can be read", file=", ".join(map(str, files)))
-    forms = {form.tool for _, _, form in found_files}
-    if len(forms) > 1:
+    tools = {form.tool for _, _, form in found_files}
+    if len(tools) > 1:
         raise InputError(
-            f"the files are logs of several tools: {', '.join(sorted(forms))}; give one tool's", file=files[0]
+            f"the files are logs of several tools: {', '.join(sorted(tools))}; give one tool's", file=files[0]
         )
     rows: list[dict[str, Any]] = []
     people: list[dict[str, Any]] = []
-    told, versions = defaultdict[tuple[str, str], Counter[str]](Counter), set()
+    told = defaultdict[tuple[str, str], Counter[str]](Counter)
+    versions = set()
     beside = {path.parent: document for path, document, form in found_files if not form.cases}
     texts: dict[str, dict[str, Any]] = {}
     for _, document, form in found_files:
         if form.texts:
-            document = getattr(prepared, form.prepare)(document, None) if form.prepare else document
+            document = getattr(forms, form.prepare)(document, None) if form.prepare else document
             found_texts = (row for case in cases_of(form, document) for row in _verdicts(form, document, case, 0))
             texts |= {str(row["reference"]): row for row in found_texts}
     logs = [log for log in found_files if log[2].cases and not log[2].texts]
     for path, document, form in logs:
         if form.prepare:
-            document = getattr(prepared, form.prepare)(document, beside.get(path.parent))
+            document = getattr(forms, form.prepare)(document, beside.get(path.parent))
         versions |= {version for version in [first_of(form.version, {"log": document})] if version is not None}
         for number, case in enumerate(cases_of(form, document), 1):
             for found in _verdicts(form, document, case, number):
@@ -74,11 +75,9 @@ def read_log(files: Sequence[Path]) -> Log:
         for source in (row["reference"], row["case_id"]):
             for name in _TEXTS if source in texts else ():
                 row[name] = row[name] if row[name] is not None else texts[source][name]
-    remarks = [
-        f"written by {form.tool} {version}; looked at were versions {', '.join(form.known)}*"
-        for version in sorted(map(str, versions))
-        if form.known and not version.startswith(form.known)
-    ]
+    unknown = [version for version in sorted(map(str, versions)) if form.known and not version.startswith(form.known)]
+    known = ", ".join(form.known)
+    remarks = [f"written by {form.tool} {version}; looked at were versions {known}*" for version in unknown]
     remarks += [f"passed over, no part of the log: {', '.join(passed)}"] if passed else []
     remarks += _named(rows, people)
     remarks += _numbered(rows)
@@ -217,7 +216,8 @@ def _named(rows: list[dict[str, Any]], people: list[dict[str, Any]]) -> list[str
         parts = [row["case_id"], row["subject"] if with_subject else None, str(draw) if len(seen) > 1 else None]
         row["answer_id"] = ":".join(part for part in parts if part)
     for row in rows:
-        given, key = row.get("sample"), (row["answer_id"], row["criterion"])
+        given = row.get("sample")
+        key = (row["answer_id"], row["criterion"])
         row["sample"] = taken[key] if given is None else int(number_of_verdict(given) or 0)
         if given is not None and taken[*key, row["sample"]]:
             what = f"a second verdict on '{row['criterion']}'" if row["criterion"] else "a second verdict"
@@ -237,7 +237,8 @@ def _numbered(rows: list[dict[str, Any]]) -> list[str]:
 
     InputError where most verdicts of a criterion cannot be read.
     """
-    read, lost = Counter[str](), defaultdict[str, Counter[str]](Counter)
+    read = Counter[str]()
+    lost = defaultdict[str, Counter[str]](Counter)
     for row in rows:
         value, verdict = row["score"], row["verdict"]
         if is_blank(value):
@@ -307,7 +308,8 @@ def _scales(verdicts: pd.DataFrame, form: LogForm) -> dict[str, LogScale]:
     """Criterion → its scale: the tool's where all scores lie on it, 0 to 1 where they lie there, else what was seen."""
     scales = {}
     for criterion, scores in verdicts.dropna(subset="score").groupby("criterion", sort=False)["score"]:
-        lowest, highest = float(scores.min()), float(scores.max())
+        lowest = float(scores.min())
+        highest = float(scores.max())
         if form.scale and form.scale[0] <= lowest and highest <= form.scale[1]:
             scales[str(criterion)] = LogScale(*form.scale, told=True)
         elif lowest >= 0 and highest <= 1:

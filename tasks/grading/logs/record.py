@@ -55,7 +55,8 @@ class JudgeFacts(NamedTuple):
         """What differs in a later log's judge, in words; empty for the same judge."""
         lines = []
         for name in sorted(self.told.keys() | now.told.keys()):
-            before, after = self.told.get(name), now.told.get(name)
+            before = self.told.get(name)
+            after = now.told.get(name)
             if before != after:
                 lines.append(f"{name}: {_short(before)} → {_short(after)}")
         return lines

@@ -1,4 +1,5 @@
-"""How far machine, people and baselines agree with the human score, and which raters are severe or need retraining."""
+"""How far machine, people and baselines agree with the human score, and which raters are severe or need retraining; and
+the judge beside people's preferences between two answers, as the report shows it and the command prints it."""
 
 from __future__ import annotations
 
@@ -10,10 +11,11 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.evaluation import RATER_FLAGS
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.axis import Axis
-from rubricflow.tasks.core.display.section import (
+from rubricflow.tasks.core.display.charts import Axis
+from rubricflow.tasks.core.display.page import (
     MOST,
     Content,
     Figure,
@@ -101,7 +103,8 @@ def ranking_of(figures: Figures, calibrations: Rows) -> Ranking:
 
 
 def _doubles(figures: Figures, metric: str) -> str:
-    people, everywhere = figures.rater(metric, "people", "human"), figures.rater(metric, "")
+    people = figures.rater(metric, "people", "human")
+    everywhere = figures.rater(metric, "")
     machines = [name for name in figures.raters(metric, "human") if name != "people"]
     if people.value is None or not machines or people.n == everywhere.n:
         return ""
@@ -166,7 +169,8 @@ def compared(figures: Figures, part: str) -> list[SliceComparison]:
     rows = []
     for value in figures.values("qwk", part):
         machine = figures.machine("qwk", "calibrated", part, value)
-        people, words = figures.people("qwk", part, value, machine.n), figures.any("text_qwk", part, value)
+        people = figures.people("qwk", part, value, machine.n)
+        words = figures.any("text_qwk", part, value)
         words = words if words.n == machine.n else Estimate(None, note="of other answers")
         rows.append(SliceComparison(say.name(value), machine, people, words))
     return sorted(rows, key=lambda row: (-row.gap, 2.0 if row.machine.value is None else row.machine.value, row.name))
@@ -176,7 +180,8 @@ def agreement_section(figures: Figures, ranking: Ranking, labelled: int) -> Sect
     """The machine next to a second person, by question and type, and before and after calibration."""
     items, types = compared(figures, "item"), compared(figures, "type")
     has_words = any(row.words.value is not None for row in items)
-    lines, of_types = _compared_rows(items, has_words), _compared_rows(types if len(types) > 1 else [], False)
+    lines = _compared_rows(items, has_words)
+    of_types = _compared_rows(types if len(types) > 1 else [], False)
     on = forest_axis([*lines, *of_types])
     parts: list[Part] = []
     if items:
@@ -232,7 +237,8 @@ def worst_item(figures: Figures) -> str:
 
 def _agreement_title(figures: Figures, items: Sequence[SliceComparison], ranking: Ranking) -> str:
     by_name = {rater.name: rater.agreement.value for rater in ranking.raters}
-    machine, people = by_name.get(MACHINE), by_name.get(PEOPLE)
+    machine = by_name.get(MACHINE)
+    people = by_name.get(PEOPLE)
     worst = worst_item(figures)
     if worst or machine is None:
         return worst or "How far the machine agrees with people is not known"
@@ -311,3 +317,80 @@ def _flags_sentence(name: str, effects: Rows) -> str:
 def _effect(row: Row, column: str) -> Estimate:
     low, high = ("low", "high") if column == "leniency" else (f"{column}_low", f"{column}_high")
     return Estimate(row[column], row.get(low), row.get(high), n=row["ratings"], note=row["note"] or "")
+
+
+ACCURACY, CHOSEN = "pair_accuracy", "pair_chosen"
+_OF_SAMPLE = (ACCURACY, "pair_verdict", "pair_agreed", "pair_agreed_share")
+
+
+def preference_lines(figures: Figures, lost: Rows) -> list[str]:
+    """What the command prints, a line for each figure with its interval and number; none without preferences. lost:
+    reason, number and number of all comparisons of those without a verdict."""
+    if not figures.values(ACCURACY, ALL):
+        return []
+    lines = []
+    for metric in figures.listed("preferences"):
+        if figures.values(metric.name, ALL):
+            found = figures.machine(metric.name, "raw")
+            lines.append(f"{metric.title}: {_words(found)}" + (f" ({found.note})" if found.note else "") + ".")
+    covered = [(value, figures.machine(ACCURACY, "raw", "coverage", value)) for value in _values(figures, "coverage")]
+    if covered:
+        shown = ", ".join(f"{_words(found)} of the surest {value}" for value, found in covered)
+        lines.append(f"Right where it is sure: {shown}.")
+    return ["Pairs of which people prefer one answer:", *lines, *_lost(lost)]
+
+
+def preference_section(figures: Figures, lost: Rows) -> Section | None:
+    """How often the judge prefers what people prefer, the surest first, and what it is worth beside baselines; None
+    without preferences. lost: as in `preference_lines`."""
+    if not figures.values(ACCURACY, ALL):
+        return None
+    listed = [metric for metric in figures.listed("preferences") if figures.values(metric.name, ALL)]
+    parts: list[Part] = figure_table([figures.named(of.name, figures.machine(of.name, "raw")) for of in listed])
+    for part, head in (("coverage", "The surest"), ("type", "Type")):
+        rows = [
+            (value, Figure(figures.machine(ACCURACY, "raw", part, value), "share")) for value in _values(figures, part)
+        ]
+        if rows:
+            parts.append(Grid((head, "right"), rows, "tight narrow"))
+    titles = [figures.metrics[name].title for name in _OF_SAMPLE]
+    lines: list[tuple[Content, ...]] = [
+        (value, *(Figure(figures.machine(name, "raw", "sample", value), "share") for name in _OF_SAMPLE))
+        for value in _values(figures, "sample")
+    ]
+    if lines:
+        parts.append(Fold("Every sample by itself", [Grid(("Sample", *titles), lines, "stack")]))
+    parts += [Text(line, "note") for line in _lost(lost)]
+    parts.append(Text("Intervals are over questions; who does not choose is right by half.", "note"))
+    best = CHOSEN if figures.values(CHOSEN, ALL) else ACCURACY
+    found, length = (figures.machine(name, "raw") for name in (best, "pair_length"))
+    title = "No pair has a verdict"
+    if found.value is not None:
+        title = f"It prefers what people prefer in {say.share(found.value)} of {say.count(found.n)} pairs"
+        title += f"; the longer answer does in {say.share(length.value)}" if length.value is not None else ""
+    return Section("preferences", "Preferences: does it choose as people do?", title, parts=parts)
+
+
+def _lost(lost: Rows) -> list[str]:
+    """Comparisons without a verdict, in a sentence; none where every one has one."""
+    if not lost:
+        return []
+    whys = "; ".join(f"{say.count(row['n'])}: {UNSCORED_REASONS[row['reason']]}" for row in lost)
+    every = sum(row["n"] for row in lost)
+    return [f"Without a verdict: {say.count(every)} of {say.plural(lost[0]['asked'], 'comparison')} ({whys})."]
+
+
+def _values(figures: Figures, part: str) -> list[str]:
+    return sorted(figures.values(ACCURACY, part), key=lambda value: (len(value), value))
+
+
+def _words(found: Estimate) -> str:
+    """.875 [.836, .910], n 288."""
+    if found.value is None:
+        return say.NOT_KNOWN
+    ends = "" if found.low is None or found.high is None else f" [{_three(found.low)}, {_three(found.high)}]"
+    return f"{_three(found.value)}{ends}, n {found.n:,}"
+
+
+def _three(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0") if value < 1 else f"{value:.3f}"

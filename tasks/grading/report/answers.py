@@ -7,6 +7,7 @@ one chosen.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, product
 from typing import Any, NamedTuple, get_args
 
 import pandas as pd
@@ -18,11 +19,9 @@ from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, STANDING
 from rubricflow.tasks.core.contracts.tables.judging import QUOTES as FINDINGS
 from rubricflow.tasks.core.contracts.tables.people import SCORE_SETTLED
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.page import body, marked
-from rubricflow.tasks.core.display.reasons import Rules, marked_by, why_waits
-from rubricflow.tasks.core.display.section import Fold, Part, Section, Text
+from rubricflow.tasks.core.display.page import Fold, Part, Section, Text, body, marked
 from rubricflow.tasks.core.display.table import Row, Rows
-from rubricflow.tasks.core.display.verdict import ScaleBounds
+from rubricflow.tasks.core.display.verdict import Rules, ScaleBounds, marked_by, why_waits
 from rubricflow.tasks.core.stats.scores import steps_off
 from rubricflow.tasks.core.text.highlight import Highlight, excerpt
 from rubricflow.tasks.core.text.traces import heading_at, headings
@@ -73,10 +72,10 @@ def answers_section(
         lead += " The others are in the sheet that `rubricflow grades` writes."
     orders = [sorted(range(len(rows)), key=lambda index: key(rows[index])) for key in ORDERS.values()]
     places = [[order.index(index) + 1 for order in orders] for index in range(len(rows))]
-    shown = [
-        answer_row(row, links, rules, scales[row["item_id"]], tolerances[row["item_id"]], heads) | {"places": in_orders}
-        for row, in_orders in zip(rows, places, strict=True)
-    ]
+    shown = []
+    for row, in_orders in zip(rows, places, strict=True):
+        item = row["item_id"]
+        shown.append(answer_row(row, links, rules, scales[item], tolerances[item], heads) | {"places": in_orders})
     called = dict(zip(("question", "student"), map(str.lower, heads), strict=True))
     orders_named = [called.get(name, name) for name in ORDERS]
     table = body(TEMPLATE, "answers", {"orders": orders_named, "rows": shown})
@@ -202,13 +201,12 @@ def shown_case(row: Row, question: str, bundle: Bundle, judgments: Rows, text: s
     response, the machine's and people's; goes: where its score goes."""
     people = [judgment for judgment in judgments if judgment["rater_kind"] in _PEOPLE]
     machine = _first_sample(judgments)
-    highlights = [
-        Highlight(quote["start"], quote["end"], Quoted(say.name(judgment["criterion_id"]), style))
-        for style, rows in (("qm", machine), ("qh", people))
-        for judgment in rows
-        for quote in judgment["evidence"] or ()
-        if judgment["decision"] and quote["status"] in STANDING and quote["start"] is not None
-    ]
+    highlights = []
+    for style, judgment in chain(product(["qm"], machine), product(["qh"], people)):
+        quoted = Quoted(say.name(judgment["criterion_id"]), style)
+        for quote in (judgment["evidence"] or ()) if judgment["decision"] else ():
+            if quote["status"] in STANDING and quote["start"] is not None:
+                highlights.append(Highlight(quote["start"], quote["end"], quoted))
     top = say.level(bundle.scale.max)
     scores = {name: row[f"human:{name}"] for name in persons(row) if pd.notna(row[f"human:{name}"])}
     return {
@@ -261,7 +259,8 @@ def _marks(bundle: Bundle, machine: Rows, people: Rows, text: str) -> list[dict[
     """What machine and people decided of each criterion that the machine judged, in the rubric's order; text: what the
     quotes are of, and of a trace the turns and steps in which they stand."""
     is_trace = bundle.protocol.units == "turns"
-    judged, marks = {row["criterion_id"]: row for row in machine}, []
+    judged = {row["criterion_id"]: row for row in machine}
+    marks = []
     for criterion in bundle.criteria:
         if criterion.id not in judged:
             continue
@@ -304,7 +303,8 @@ def _note(criterion: Criterion, machine: Row) -> str:
     if machine["unscored_reason"]:
         return UNSCORED_REASONS[machine["unscored_reason"]]
     if machine["action"] != "none":
-        action, stated = ACTIONS[machine["action"]], machine["stated"]
+        action = ACTIONS[machine["action"]]
+        stated = machine["stated"]
         return action if stated is None else f"stated {level_words(criterion, stated)}; {action}"
     if machine["decision"] and not machine["evidence"]:
         return "no quote asked for" if machine["verified"] is None else "no quote given"

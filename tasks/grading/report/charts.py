@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 from markupsafe import Markup
 
 from rubricflow.tasks.core.display import draw, say
-from rubricflow.tasks.core.display.axis import Axis, axis
-from rubricflow.tasks.core.display.section import Content, Grid, Named
+from rubricflow.tasks.core.display.charts import Axis, axis
+from rubricflow.tasks.core.display.page import Content, Grid, Named
 from rubricflow.tasks.core.stats.verdict import Estimate
 
 TEMPLATE = Path(__file__).with_name("grading.html.j2")

@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.tables.evaluation import OUTCOMES
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.reasons import against_constant, too_small_words, wanted_words
-from rubricflow.tasks.core.display.section import (
+from rubricflow.tasks.core.display.page import (
     MOST,
     Figure,
     Fold,
@@ -26,7 +25,13 @@ from rubricflow.tasks.core.display.section import (
     left_out,
 )
 from rubricflow.tasks.core.display.table import Row, Rows
-from rubricflow.tasks.core.display.verdict import SECOND_MARKER, ScaleBounds
+from rubricflow.tasks.core.display.verdict import (
+    SECOND_MARKER,
+    ScaleBounds,
+    against_constant,
+    too_small_words,
+    wanted_words,
+)
 from rubricflow.tasks.core.stats.metrics import Unit
 from rubricflow.tasks.core.stats.promise import PromiseNeeds, fewest_without_error
 from rubricflow.tasks.core.stats.scores import steps_off
@@ -96,7 +101,8 @@ def use_section(
 def _gate_table(rows: Rows, figures: Figures) -> Grid:
     lines = []
     for row in rows:
-        unit, more = figures.unit(row["metric"]), row["labels_needed"]
+        unit = figures.unit(row["metric"])
+        more = row["labels_needed"]
         source = Markup('{} <span class="source">{}</span>').format(_bound(row, unit), row["source"])
         outcome = outcome_shape(row["outcome"]) + OUTCOMES[row["outcome"]]
         labels = Markup(' <span class="source">{} labels decide</span>').format(say.more_labels(more)) if more else ""
@@ -153,7 +159,8 @@ def looks(gates: Rows, figures: Figures, others: Sequence[tuple[str, str]]) -> l
             missed[row["gate"]].append(row)
     remarks = []
     for worst, *more in [*missed.values()][: max(2, MOST_LOOKS - len(others))]:
-        unit, place = figures.unit(worst["metric"]), ", ".join(filter(None, (_question(worst, figures), _where(worst))))
+        unit = figures.unit(worst["metric"])
+        place = ", ".join(filter(None, (_question(worst, figures), _where(worst))))
         shown = say.NOT_KNOWN if worst["estimate"] is None else say.figure(worst["estimate"], unit)
         also = f"; missed in {say.plural(len(more), 'more place')}" if more else ""
         remarks.append((f"{place}: {shown}, wanted {_bound(worst, unit)}{also}", "use"))

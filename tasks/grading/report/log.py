@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.section import (
+from rubricflow.tasks.core.display.page import (
     Content,
     Facts,
     Figure,
@@ -54,7 +54,8 @@ _ASIDE_OR_TERM = re.compile(
 
 def headline(found: ReleaseVerdict) -> str:
     """How many of the judge's verdicts hold without a person."""
-    alone, answers = found.released, say.plural(found.answers, "verdict")
+    alone = found.released
+    answers = say.plural(found.answers, "verdict")
     if not alone:
         return f"None of {answers} of this judge can be relied on without a person."
     return f"{say.count(alone)} of {answers} of this judge can be relied on without a person; the others not yet."
@@ -72,7 +73,8 @@ def known(
     if labelled.empty:
         return "", ""
     metric = "qwk_item_mean" if labelled["item_id"].nunique() > 1 else "qwk"
-    agreement, people = figures.machine(metric, "raw"), figures.people(metric)
+    agreement = figures.machine(metric, "raw")
+    people = figures.people(metric)
     with_people = (
         f"people with each other {_shown(people)} on {say.count(people.n)}, " if people.value is not None else ""
     )
@@ -164,11 +166,9 @@ def trust_section(log: Row, scores: pd.DataFrame, scales: dict[str, ScaleBounds]
     estimates = []
     for item, part in labelled.groupby("item_id", sort=False):
         hit, false = credit_rates(part, scales[str(item)])
-        agreement, people, words = (
-            figures.machine("qwk", "raw", "item", str(item)),
-            figures.people("qwk", "item", str(item)),
-            figures.any("text_qwk", "item", str(item)),
-        )
+        agreement = figures.machine("qwk", "raw", "item", str(item))
+        people = figures.people("qwk", "item", str(item))
+        words = figures.any("text_qwk", "item", str(item))
         estimates += [agreement, people, *([words] if has_words else []), hit, false]
         beside = [Figure(agreement, by="m"), Figure(people, by="h"), *([Figure(words)] if has_words else [])]
         rows.append((say.name(str(item)), len(part), *beside, Figure(hit, "share"), Figure(false, "share")))
@@ -188,10 +188,12 @@ def credit_rates(part: pd.DataFrame, scale: ScaleBounds) -> tuple[Estimate, Esti
     """Of what people credit the share that the judge credits, and of what they do not credit that share (false credit),
     each with its exact binomial interval: every answer counts once. part: columns target and raw."""
     middle = (scale[0] + scale[1]) / 2 - 1e-9
-    by_people, by_judge = part["target"] >= middle, part["raw"] >= middle
+    by_people = part["target"] >= middle
+    by_judge = part["raw"] >= middle
     rates = []
     for asked, why in ((by_people, "people credit no answer"), (~by_people, "people credit every answer")):
-        n, hits = int(asked.sum()), int((asked & by_judge).sum())
+        n = int(asked.sum())
+        hits = int((asked & by_judge).sum())
         low, high = exact_interval(hits, n) if n else (None, None)
         rates.append(Estimate(hits / n, low, high, n=n) if n else Estimate(None, note=why))
     return rates[0], rates[1]

@@ -14,8 +14,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.tables.data import INPUT_WARNINGS, MEASURED
 from rubricflow.tasks.core.contracts.tables.judging import CALL_ROLES
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.jury import jury_sentences
-from rubricflow.tasks.core.display.section import (
+from rubricflow.tasks.core.display.page import (
     MOST,
     Facts,
     Figure,
@@ -30,6 +29,7 @@ from rubricflow.tasks.core.display.section import (
     long_list,
 )
 from rubricflow.tasks.core.display.table import Cell, Row, Rows
+from rubricflow.tasks.core.display.worth import jury_sentences
 from rubricflow.tasks.core.llm.prices import money
 from rubricflow.tasks.core.stats.scores import FAIR, MEAN
 from rubricflow.tasks.grading.report.agreement import MACHINE, WORDS, Ranking, made_of
@@ -85,13 +85,15 @@ def made_section(
     ]
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     split = ", ".join(f"{key} {value}" for key, value in study["split"].items())
+    meanings = (*MEANINGS, ("Split", split), ("Versions", versions))
+    asked = [Text("To look at in the answers", "h3"), *oddities] if oddities else []
     parts: list[Part] = [
         Facts(facts),
-        *([Text("To look at in the answers", "h3"), *oddities] if oddities else []),
+        *asked,
         *_calibration(figures, candidates, calibrations),
         Fold("Calls, tokens, time, money", [Facts(costs)]),
         *_failed_checks(checks),
-        Fold("What the figures mean", [Facts((*MEANINGS, ("Split", split), ("Versions", versions)))]),
+        Fold("What the figures mean", [Facts(meanings)]),
     ]
     return Section("made", "How it was made", _title(figures, calibrations), parts=parts)
 
@@ -152,9 +154,11 @@ def _title(figures: Figures, calibrations: Rows) -> str:
         return "Calibration kept the raw scores"
     name = f"Calibration ({', '.join(used)})"
     for metric in ("qwk_item_mean", "qwk"):
-        before, after = figures.machine(metric, "raw").value, figures.machine(metric).value
+        before = figures.machine(metric, "raw").value
+        after = figures.machine(metric).value
         if before is not None and after is not None:
-            shift, shift_after = figures.machine("bias", "raw").value, figures.machine("bias").value
+            shift = figures.machine("bias", "raw").value
+            shift_after = figures.machine("bias").value
             moved = f", the mean shift from {say.signed(shift)} to {say.signed(shift_after or 0)}" if shift else ""
             return f"{name} moves agreement from QWK {say.number(before)} to {say.number(after)}{moved}"
     return f"{name} was fitted; whether it helps is not known"
@@ -165,10 +169,10 @@ def _calibration(figures: Figures, candidates: Rows, calibrations: Rows) -> list
     if not calibrations:
         return []
     stages = {"raw": "before", "calibrated": "after"}
-    changed = [
-        (f"{figures.metrics[name].title}, {stages[stage]}", Figure(figures.machine(name, stage), figures.unit(name)))
-        for name, stage in product(("qwk", "qwk_item_mean", "rmse", "bias"), stages)
-    ]
+    changed = []
+    for name, stage in product(("qwk", "qwk_item_mean", "rmse", "bias"), stages):
+        figure = Figure(figures.machine(name, stage), figures.unit(name))
+        changed.append((f"{figures.metrics[name].title}, {stages[stage]}", figure))
     parts = figure_table(changed)
     order = sorted(
         candidates, key=lambda row: (row["scope"] != "pooled", row["scope"], not row["chosen"], row["method"])

@@ -17,10 +17,9 @@ from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.printed import markdown, show, show_sentences
 from rubricflow.tasks.core.display.quotes import NO_JUROR
-from rubricflow.tasks.core.display.reasons import needs_of
-from rubricflow.tasks.core.display.table import as_records
+from rubricflow.tasks.core.display.table import as_records, markdown, show, show_sentences
+from rubricflow.tasks.core.display.verdict import needs_of
 from rubricflow.tasks.core.display.worth import QUERIES as WORTH_QUERIES
 from rubricflow.tasks.core.monitor.artifacts import announce, leave_table, leave_text
 from rubricflow.tasks.core.monitor.runs import task
@@ -29,13 +28,20 @@ from rubricflow.tasks.core.store.catalogue import catalogue, feedback_pages, rea
 from rubricflow.tasks.core.store.ordered import read_marked, read_scores
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.report.answers import FIRST_ANSWERS
-from rubricflow.tasks.grading.report.counts import QUERIES, counts
+from rubricflow.tasks.grading.report.figures import QUERIES, counts
 from rubricflow.tasks.grading.report.summary import figure_tables, next_step, state
 from rubricflow.tasks.grading.report.view import Tables, View, needs_texts, nothing_scored, view
 
 _SHOWN = (
-    *("low", "high", "risk", "route", "route_reason", "unscored_reason"),
-    *("points_judge", "points_text", "points_item"),
+    "low",
+    "high",
+    "risk",
+    "route",
+    "route_reason",
+    "unscored_reason",
+    "points_judge",
+    "points_text",
+    "points_item",
 )
 """What the report shows of a prediction with its score."""
 _WHOLE = ("items", "metrics", "verdicts", "rater_effects", "release_rules", "candidates", "calibrations", "checks")

@@ -13,12 +13,10 @@ import pyarrow as pa
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.page import body
+from rubricflow.tasks.core.display.page import Columns, Page, Part, Section, Text, body
 from rubricflow.tasks.core.display.quotes import WorthOfQuotes
-from rubricflow.tasks.core.display.reasons import by_scope
-from rubricflow.tasks.core.display.section import Columns, Page, Part, Section, Text
 from rubricflow.tasks.core.display.table import Row, Rows
-from rubricflow.tasks.core.display.verdict import ReleaseVerdict, verdict, wrong_words
+from rubricflow.tasks.core.display.verdict import ReleaseVerdict, by_scope, verdict, wrong_words
 from rubricflow.tasks.core.display.worth import worth_section
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric
 from rubricflow.tasks.core.stats.promise import PromiseNeeds
@@ -26,17 +24,17 @@ from rubricflow.tasks.grading.report import answers, gates, made
 from rubricflow.tasks.grading.report.agreement import (
     Ranking,
     agreement_section,
+    preference_lines,
+    preference_section,
     ranking_of,
     raters_section,
     top_table,
     worst_item,
 )
 from rubricflow.tasks.grading.report.charts import TEMPLATE
-from rubricflow.tasks.grading.report.errors import errors_section
-from rubricflow.tasks.grading.report.evidence import evidence_section
+from rubricflow.tasks.grading.report.evidence import errors_section, evidence_section
 from rubricflow.tasks.grading.report.figures import Figures
 from rubricflow.tasks.grading.report.log import headline, in_terms_of_logs, known, section_of_log, trust_section
-from rubricflow.tasks.grading.report.preferences import preference_lines, preference_section
 from rubricflow.tasks.grading.report.summary import next_step
 
 ALIKE, FEWEST_ALIKE = 0.95, 5
@@ -124,7 +122,8 @@ def view(
     logged = study.get("log")
     told, takes = known(scores, scales, figures, release, wrong) if logged else ("", "")
     if logged:
-        promise, caution = in_terms_of_logs(found.promise), in_terms_of_logs(found.caution)
+        promise = in_terms_of_logs(found.promise)
+        caution = in_terms_of_logs(found.caution)
         reasons_in_terms = {in_terms_of_logs(why): n for why, n in found.waiting.items()}
         found = found._replace(sentence=headline(found), promise=promise, caution=caution, waiting=reasons_in_terms)
         rules = [row | {"note": row["note"] and in_terms_of_logs(row["note"])} for row in rules]
@@ -242,7 +241,8 @@ def _cases(
     rows = tables.scores.set_index("response_id", drop=False).loc[list(responses)].to_dict("records")
     judgments, shown = tables.judgments.to_pylist(), []
     for row in rows:
-        item, response = items[row["item_id"]], row["response_id"]
+        item = items[row["item_id"]]
+        response = row["response_id"]
         of_response = [judgment for judgment in judgments if judgment["response_id"] == response]
         by_people = marks == "grade" and any(pd.notna(row[f"human:{name}"]) for name in answers.persons(row))
         goes = answers.destination(row, by_scope(rules), tolerances[row["item_id"]], by_people)
@@ -284,7 +284,8 @@ def nothing_scored(lost: Rows) -> str:
     """
     if not lost:
         return ""
-    most, every = lost[0], sum(row["n"] for row in lost)
+    most = lost[0]
+    every = sum(row["n"] for row in lost)
     said = f": {most['error']}" if most["error"] else ""
     return f"Nothing was scored: {UNSCORED_REASONS[most['reason']]} ({most['n']:,} of {every:,}){said}."
 

@@ -23,7 +23,7 @@ from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
 from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
 from rubricflow.tasks.core.text.quotes import find
 from rubricflow.tasks.core.text.templates import Templates
-from rubricflow.tasks.core.text.tokens import tokens
+from rubricflow.tasks.core.text.tokens import tokens, whole
 from rubricflow.tasks.grading.rubrics.findings import RULES, RubricFinding, Severity, decided
 from rubricflow.tasks.grading.rubrics.item_analysis import MarkedAnswer, MarksOfRubric
 from rubricflow.tasks.grading.rubrics.revision import Problem, Reasons
@@ -132,17 +132,12 @@ def checklist(rubric: Rubric) -> dict[str, Any]:
         place: dict[str, Any] = {"id": one.id, "trait": one.trait, "group": one.parent or ""}
         if one.id not in decides:
             count = one.count
-            points = list(map(_plain, count.points if count else (0.0, one.weight)))
+            points = list(map(whole, count.points if count else (0.0, one.weight)))
             groups.append(place | {"text": one.text, "points": points, "needs": list(count.needs) if count else []})
         else:
-            own = {} if one.parent else {"points": _plain(one.weight)}
+            own = {} if one.parent else {"points": whole(one.weight)}
             criteria.append(place | {"text": one.text, "levels": list(one.levels), "evidence": one.evidence} | own)
     return {"groups": groups, "criteria": criteria}
-
-
-def _plain(number: float) -> float:
-    """The number as people write it: 1 and not 1.0."""
-    return int(number) if number.is_integer() else number
 
 
 # The critique.
@@ -169,7 +164,8 @@ def check_critique(request: Request, reply: Reply) -> Checked[list[RubricFinding
     read = artifact_in(reply, critique_schema(rubric))
     if read.value is None:
         return Checked(None, read.violations)
-    wrong, found = list[str](), list[RubricFinding]()
+    wrong = list[str]()
+    found = list[RubricFinding]()
     for number, remark in enumerate(read.value["remarks"], 1):
         kind, words, quote, wording = (remark[key].strip() for key in ("kind", "remark", "quote", "wording"))
         if quote and find(quote, rubric.guide) is None:
@@ -225,12 +221,13 @@ def _shown(subject: ReviewedRubric) -> dict[str, str]:
     for group in subject.marks.unnamed[:_SHOWN] if subject.marks else ():
         answers.append({"sentence": group.representative[:_LONGEST], "answers": len(group.answers)})
     traits = ", ".join(f"{trait.id} ({trait.name}, {trait.min:g} to {trait.max:g})" for trait in subject.rubric.traits)
+    marked = [compact({"score": whole(one.score), "answer": one.text}) for one in subject.marked]
     return {
         "traits": f"Traits: {traits}.",
         "checklist": compact(checklist(subject.base)),
         "remarks": "\n".join(remarks) or "- nothing that was found",
         "answers": "\n".join(map(compact, answers)),
-        "marked": "\n".join(compact({"score": _plain(one.score), "answer": one.text}) for one in subject.marked),
+        "marked": "\n".join(marked),
         "top": f"{subject.rubric.scale.max - subject.rubric.scale.min:g}",
     }
 
@@ -256,7 +253,8 @@ def check_revision(request: Request, reply: Reply, problem: Problem) -> Checked[
 def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]:
     """The base with the criteria of an artifact, without its examples, which label the old ones."""
     old = {criterion.id: criterion for criterion in base.criteria}
-    criteria, sources = [], dict[str, tuple[str, ...]]()
+    criteria = []
+    sources = dict[str, tuple[str, ...]]()
     for group in artifact["groups"]:
         sign = -1 if group["id"] in old and old[group["id"]].weight < 0 else 1
         count = {"points": group["points"], "needs": group["needs"]}
@@ -286,7 +284,8 @@ def line(text: str) -> str:
 
 def _misused(base: Rubric, new: Rubric, reasons: Reasons) -> Iterator[str]:
     """Criteria that are forgotten; ids that meant something else; groups of nothing."""
-    old, was_decided = {one.id for one in base.criteria}, {one.id for one in decided(base)}
+    old = {one.id for one in base.criteria}
+    was_decided = {one.id for one in decided(base)}
     used = {name for names in reasons.sources.values() for name in names}
     if forgotten := sorted(was_decided - used - reasons.whys.keys()):
         yield f"nothing is said of {', '.join(forgotten)}: name it in a 'from', or under 'reasons' why it is left out"

@@ -187,7 +187,8 @@ def undefined_middle(criterion: Criterion) -> list[str]:
 
 def _middle_levels(rubric: Rubric) -> Found:
     """One finding for all criteria with the same levels: it is one decision of the author's."""
-    counting, by_level = _counting(rubric), defaultdict[tuple[str, bool, bool], list[str]](list)
+    counting = _counting(rubric)
+    by_level = defaultdict[tuple[str, bool, bool], list[str]](list)
     for criterion in decided(rubric):
         parent = counting.get(criterion.parent or "")
         for level in undefined_middle(criterion):
@@ -220,7 +221,8 @@ def _points(rubric: Rubric) -> Found:
     whole = [criterion for criterion in rubric.criteria if criterion.parent is None and criterion.weight > 0]
     is_plain = all(criterion.kind == "gold_point" and criterion.weight == 1 for criterion in whole)
     one_trait = len({criterion.trait for criterion in whole}) == 1
-    earned, steps = together(whole), rubric.scale.levels - 1
+    earned = together(whole)
+    steps = rubric.scale.levels - 1
     if len(whole) > 2 and is_plain and one_trait and earned > 2 * steps:
         text = (
             f"{len(whole)} points share {steps} steps of the scale, so each is worth {steps / earned:.2g} of one and "

@@ -8,7 +8,6 @@ people pay for and no criterion names.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
@@ -31,6 +30,7 @@ from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import Difference, Interval, bootstrap, paired_bootstrap
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.rubrics.findings import RubricFinding
@@ -110,7 +110,8 @@ def counted_shares(bundle: Bundle, levels: Mapping[str, Floats] | pd.DataFrame) 
     tops = {criterion.id: criterion.top for criterion in bundle.criteria}
     shares = {}
     for name, counted in levels_counted(bundle).items():
-        worth, at = np.array(counted, dtype=np.float64) / tops[name], np.asarray(levels[name])
+        worth = np.array(counted, dtype=np.float64) / tops[name]
+        at = np.asarray(levels[name])
         shares[name] = np.where(np.isnan(at), np.nan, worth[np.nan_to_num(at).astype(int)])
     return shares
 
@@ -164,8 +165,11 @@ def without(bundle: Bundle, name: str) -> Bundle | None:
 
 def item_statistics(answers: ScoredAnswers, draws: int, seed: int) -> list[ItemStatistics]:
     """Of every criterion that was decided twice, in the bundle's order; intervals resample authors."""
-    bundle, scale, people = answers.bundle, answers.bundle.scale.bounds, answers.people
-    shares, clusters = counted_shares(bundle, answers.levels), answers.rows["cluster"].to_numpy(str)
+    bundle = answers.bundle
+    scale = answers.bundle.scale.bounds
+    people = answers.people
+    shares = counted_shares(bundle, answers.levels)
+    clusters = answers.rows["cluster"].to_numpy(str)
     total = checklist_sum(bundle, shares)
     decided = ~np.isnan(total)
     rows = []
@@ -180,7 +184,9 @@ def item_statistics(answers: ScoredAnswers, draws: int, seed: int) -> list[ItemS
         rest, adds, r2 = None, Difference(None, None, None, None, 0, 0), None
         fewer = without(bundle, criterion.id)
         if fewer is not None and decided.any():
-            others, scored, whole = checklist_sum(fewer, shares)[decided], people[decided], total[decided]
+            others = checklist_sum(fewer, shares)[decided]
+            scored = people[decided]
+            whole = total[decided]
             rest = pearson(points[decided], others).value
             adds = paired_bootstrap(scored, others, whole, clusters[decided], scale, draws, seed)["qwk"]
             r2 = (pearson(scored, whole).value or 0.0) ** 2 - (pearson(scored, others).value or 0.0) ** 2
@@ -198,7 +204,8 @@ def pairs_that_are_one(answers: ScoredAnswers) -> list[tuple[str, str, float]]:
     for first, second in combinations(varying, 2):
         a, b = shares[[first, second]].dropna().to_numpy().T
         # Where both are nearly always 0 they are equal by that alone: the answers with either must agree, too.
-        either, equal = (a > 0) | (b > 0), a == b
+        either = (a > 0) | (b > 0)
+        equal = a == b
         if len(a) >= FEWEST and either.sum() >= 5 and equal[either].mean() >= 0.9 and equal.mean() >= _ONE:
             found.append((str(first), str(second), float(equal.mean())))
     return found
@@ -246,7 +253,8 @@ def unnamed(answers: ScoredAnswers, encode: Encoder) -> list[Unnamed]:
         return []
     vectors = encode([sentence for _, sentence in sentences])
     alike = vectors @ vectors.T
-    left, groups = np.ones(len(sentences), dtype=bool), list[Unnamed]()
+    left = np.ones(len(sentences), dtype=bool)
+    groups = list[Unnamed]()
     while left.any() and len(groups) < _MOST:  # the largest is taken first
         near = (alike >= _SAME_MEANING) & left[None, :] & left[:, None]
         names = [{sentences[j][0] for j in np.flatnonzero(row)} for row in near]
@@ -274,7 +282,8 @@ def analysed(answers: ScoredAnswers, encode: Encoder | None, draws: int, seed: i
     n = len(answers.rows)
     if n < FEWEST:
         return MarksOfRubric(n, [], [], [], [])
-    items, said = item_statistics(answers, draws, seed), unnamed(answers, encode) if encode else []
+    items = item_statistics(answers, draws, seed)
+    said = unnamed(answers, encode) if encode else []
     return MarksOfRubric(n, items, pairs_that_are_one(answers), furthest(answers), said)
 
 
@@ -367,10 +376,11 @@ def marked_answers(run: Run, target: str) -> dict[str, tuple[MarkedAnswer, ...]]
     """Rubric → answers that a reviser may see, of every score that people gave as far as their length allows: from the
     half of the calibration split that is not held back. The run need only have been ingested."""
     scored, chosen = _scored(run, target), {}
-    scored["order"] = [hashlib.sha256(name.encode()).digest() for name in scored["response_id"]]
+    scored["order"] = [digest_bytes(name) for name in scored["response_id"]]
     for name, rows in scored[~scored["cluster"].map(held_back).astype(bool)].groupby("rubric_id", sort=False):
         drawn = rows.sort_values("order")
-        turn, first = drawn.groupby("score").cumcount(), pd.factorize(drawn["score"])[0]
+        turn = drawn.groupby("score").cumcount()
+        first = pd.factorize(drawn["score"])[0]
         drawn = drawn.iloc[np.lexsort((first, turn))]
         texts = drawn["text"].str[:_LONGEST]
         fit = min(_MARKED, int((texts.str.len().cumsum() <= _CHARACTERS).sum()))
@@ -396,4 +406,4 @@ def _scored(run: Run, target: str) -> pd.DataFrame:
 def held_back(cluster: str) -> bool:
     """Whether an author's answers are of the half of the calibration split that no reviser of a rubric is shown, and on
     which a revised rubric is compared: by a digest, so that it is the same half in every run."""
-    return hashlib.sha256(f"held back {cluster}".encode()).digest()[0] % 2 == 0
+    return digest_bytes(f"held back {cluster}")[0] % 2 == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.section import Grid, Page, Part, Section
+from rubricflow.tasks.core.display.page import Grid, Page, Part, Section
 from rubricflow.tasks.core.display.table import Cell, Table, count
 from rubricflow.tasks.grading.rubrics.asked import KINDS
 from rubricflow.tasks.grading.rubrics.findings import RubricFinding

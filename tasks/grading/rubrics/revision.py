@@ -19,6 +19,7 @@ import yaml
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric
 from rubricflow.tasks.core.contracts.settings.written import read_yaml
+from rubricflow.tasks.core.text.tokens import whole
 from rubricflow.tasks.grading.rubrics.findings import decided, findings, missing_catch_alls, undefined_middle
 from rubricflow.tasks.grading.rubrics.wording import grams, joins_two, likeness
 
@@ -74,7 +75,9 @@ def mended(rubric: Rubric, problem: Problem) -> tuple[Rubric, list[RubricChange]
 def _two_levels(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
     """Examples label levels: a rubric with examples keeps them."""
     counts = {criterion.id: criterion.count for criterion in rubric.criteria}
-    facts, criteria, deciding = [], [], () if rubric.examples else decided(rubric)
+    facts = []
+    criteria = []
+    deciding = () if rubric.examples else decided(rubric)
     for criterion in rubric.criteria:
         counting = counts.get(criterion.parent or "")
         is_fact = criterion.kind in ("gold_point", "misconception") and criterion in deciding
@@ -90,7 +93,8 @@ def _two_levels(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
 
 def _with_catch_alls(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
     counting = [criterion for criterion in rubric.criteria if criterion.count]
-    criteria, made = list(rubric.criteria), list[RubricChange]()
+    criteria = list(rubric.criteria)
+    made = list[RubricChange]()
     for catch in missing_catch_alls(rubric) if counting else ():
         about = grams(f"{catch.before} {catch.words}")
         parent = max(counting, key=lambda one: likeness(about, grams(one.text)))
@@ -142,7 +146,8 @@ def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[RubricChange
     was_decided = {one.id for one in decided(old)}
     uses = Counter(chain.from_iterable(reasons.sources.values()))
     for name, one in after.items():
-        why, names = reasons.whys.get(name, ""), reasons.sources.get(name, ())
+        why = reasons.whys.get(name, "")
+        names = reasons.sources.get(name, ())
         if not one.count and name in reasons.sources:
             yield change(names, [name], _what(one, [before[other] for other in names], uses), why)
         elif name not in before:
@@ -207,8 +212,8 @@ def as_yaml(rubrics: Sequence[Rubric], made: Sequence[RubricChange]) -> str:
         of_rubric = [change for change in made if change.rubric_id == rubric.rubric_id and change.what != "kept"]
         lines += [f"# {rubric.rubric_id}: {in_words(change)}" for change in of_rubric]
     content = json.dumps({"rubrics": [rubric.model_dump(mode="json", exclude_defaults=True) for rubric in rubrics]})
-    whole = json.loads(content, parse_float=lambda text: int(float(text)) if float(text).is_integer() else float(text))
-    written = yaml.dump(whole, None, _Lines, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+    plain = json.loads(content, parse_float=lambda text: whole(float(text)))
+    written = yaml.dump(plain, None, _Lines, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
     return "\n".join([*lines, written])
 
 

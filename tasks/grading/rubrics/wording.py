@@ -67,7 +67,8 @@ def apart(first: str, second: str) -> tuple[str, str] | None:
     shared = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     if shared < 2 or shared in (len(a), len(b)):
         return None
-    x, y = a[shared], b[shared]
+    x = a[shared]
+    y = b[shared]
     if shared >= _FEWEST_SHARED and any({x, y} <= words for words in _EXCLUSIVE):
         return x, y
     if "not" in (x, y) and (a[shared + 1 :][:2] == b[shared:][:2] or a[shared:][:2] == b[shared + 1 :][:2]):
@@ -77,7 +78,8 @@ def apart(first: str, second: str) -> tuple[str, str] | None:
 
 def opposed(first: str, second: str) -> bool:
     """Whether each of two texts has a word that excludes one of the other's, which it has not itself."""
-    a, b = set(tokens(first)), set(tokens(second))
+    a = set(tokens(first))
+    b = set(tokens(second))
     return any((a - b) & words and (b - a) & words for words in _EXCLUSIVE)
 
 

@@ -52,9 +52,10 @@ def observed(verdicts: pd.DataFrame, labels: pd.DataFrame | None = None) -> pd.D
     rows["refused"] = (rows["status"] != "scored").astype(float)
     for name, text in (("answer_length", "answer"), ("explanation_length", "explanation")):
         rows[name] = rows[text].str.len().astype(float)
+    quotes = rows["explanation"].fillna("").map(_QUOTE.findall)
     rows["failed_quotes"] = [
-        np.mean([find(quote, answer) is None for quote in quotes]) if isinstance(answer, str) and quotes else np.nan
-        for answer, quotes in zip(rows["answer"], rows["explanation"].fillna("").map(_QUOTE.findall), strict=True)
+        np.mean([find(quote, answer) is None for quote in quoted]) if isinstance(answer, str) and quoted else np.nan
+        for answer, quoted in zip(rows["answer"], quotes, strict=True)
     ]
     repeated = rows.groupby(["answer_id", "criterion"])["score"]
     rows["disagreement"] = repeated.transform(lambda scores: scores.std(ddof=1) if scores.count() > 1 else np.nan)
@@ -128,7 +129,9 @@ def drifted(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame], grows: boo
     counts = before[before["channel"] != "label"].groupby(list(KEY), sort=False).size().reset_index(name="size")
     keys = [(str(a), str(b), str(c)) for a, b, c, size in counts.itertuples(index=False) if size >= FEWEST]
     shared = Counter(slice == "all" for _, slice, _ in keys)
-    rows, paired, is_single = [], set[str](), len(new) == 1 and not grows
+    rows = []
+    paired = set[str]()
+    is_single = len(new) == 1 and not grows
     for key in keys:
         first = next((part[key] for part in logs[len(old) :] if key in part), None)
         known = {case for part in logs[: len(old)] if key in part for case in part[key]["case_id"]}

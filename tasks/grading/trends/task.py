@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.tables.trends import Drifts, Means, WatchedValues
+from rubricflow.tasks.core.contracts.tables.evaluation import Drifts, Means, WatchedValues
 from rubricflow.tasks.core.monitor.artifacts import announce
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.store.catalogue import write_database
@@ -82,8 +82,14 @@ def drift_rows(found: Drift, logs: Sequence[str]) -> list[dict[str, Any]]:
         numbers = {name: None if value is None or value != value else value for name, value in values.items()}
         rows.append(
             {
-                **{"log": logs[-1], "look": len(logs), "channel": row.channel, "slice": row.slice},
-                **{"value_of": row.value_of, "evidence": row.evidence.log_peak, "bar": row.bar, "moved": row.is_found},
+                "log": logs[-1],
+                "look": len(logs),
+                "channel": row.channel,
+                "slice": row.slice,
+                "value_of": row.value_of,
+                "evidence": row.evidence.log_peak,
+                "bar": row.bar,
+                "moved": row.is_found,
                 **numbers,
                 "since": logs[min(since, len(logs) - 1)],
             }

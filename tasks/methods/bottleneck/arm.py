@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,18 +17,18 @@ from scipy.special import log_softmax
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row
-from rubricflow.tasks.core.contracts.settings.bottleneck import ABLATIONS, Bottleneck, Method, Training
+from rubricflow.tasks.core.contracts.settings.methods import ABLATIONS, Bottleneck, Method, Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import ORDERS, ConceptLinks, Interventions, Models, Trials
-from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.core.stats.arrays import Floats, Ints, defined
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.methods.bottleneck.baselines import c3m, plm, vanilla_cbm
-from rubricflow.tasks.methods.bottleneck.cb_llm import Embed, cb_llm
-from rubricflow.tasks.methods.bottleneck.ct_cbm import ct_cbm
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Estimates, LabelledData
 from rubricflow.tasks.methods.bottleneck.fit import Trained, rec_cbm
 from rubricflow.tasks.methods.bottleneck.intervene import intervention_rows, order_of, saving_rows
 from rubricflow.tasks.methods.bottleneck.measures import leakage_rows, trial_rows
 from rubricflow.tasks.methods.bottleneck.model import Head
 from rubricflow.tasks.methods.bottleneck.states import StateEncoder
+from rubricflow.tasks.methods.bottleneck.text_bottlenecks import Embed, cb_llm, ct_cbm
 
 HELD_OUT = ("calibration", "test")
 BOUND = 10.0
@@ -50,7 +49,7 @@ class Arm:
     @property
     def name(self) -> str:
         """Of its shard."""
-        suffix = hashlib.sha256(self.setting.encode()).hexdigest()[:8] if self.setting else "as-set"
+        suffix = text_digest(self.setting)[:8] if self.setting else "as-set"
         return f"{self.method}-{self.seed}-{suffix}"
 
 
@@ -132,11 +131,14 @@ def methods(texts: Sequence[str], embed: Embed) -> Mapping[Method, Callable[...,
 
 def run(arm: Arm, ground: SharedGround) -> TrainedArm:
     """Trains an arm and measures it; InputError where the labels do not suffice."""
-    data, encoder, began = ground.data, ground.encoder(), time.perf_counter()
+    data = ground.data
+    encoder = ground.encoder()
+    began = time.perf_counter()
     trained = methods(ground.texts, ground.embed)[arm.method](data, encoder, arm.training, arm.seed)
     seconds = time.perf_counter() - began
     estimates = trained.predict(encoder, np.arange(len(data.response_ids)))
-    logits, rows = np.log(np.maximum(estimates.grades, 1e-12)), data.rows("calibration")
+    logits = np.log(np.maximum(estimates.grades, 1e-12))
+    rows = data.rows("calibration")
     fitted = temperature(logits[rows], data.grades[rows])
     likely = np.exp(logits / fitted - (logits / fitted).max(axis=1, keepdims=True))
     calibrated = likely / likely.sum(axis=1, keepdims=True)
@@ -165,8 +167,11 @@ def run(arm: Arm, ground: SharedGround) -> TrainedArm:
 def _steer(arm: Arm, ground: SharedGround, head: Head, estimates: Estimates, tables: RowsByTable) -> None:
     """Adds the rows of a grader whose grade follows from the shares of its concepts alone: leakage, what questions
     save, interventions in every order of asking, and how concepts hang together."""
-    data, tops, seed = ground.data, ground.data.concepts.tops, arm.seed
-    shares, test = estimates.shares(tops), data.rows("test")
+    data = ground.data
+    tops = ground.data.concepts.tops
+    seed = arm.seed
+    shares = estimates.shares(tops)
+    test = data.rows("test")
     assert estimates.levels is not None  # a grader with a head over shares has concepts
     levels, trials = estimates.levels[test], []
     if seed == ground.plan.seeds[0]:  # hundreds of fits for one number
@@ -223,8 +228,7 @@ def link_rows(data: LabelledData, head: Head) -> list[dict[str, Any]]:
     rows = []
     for a, b in combinations(range(len(partial)), 2):
         pair = {"a": data.concepts.ids[a], "b": data.concepts.ids[b]}
-        label_correlation = None if np.isnan(labels[a, b]) else float(labels[a, b])
-        correlations = {"label_correlation": label_correlation, "partial_correlation": float(partial[a, b])}
+        correlations = {"label_correlation": defined(labels[a, b]), "partial_correlation": float(partial[a, b])}
         rows.append({**pair, **correlations, "n": int(n[a, b])})
     return rows
 

@@ -200,7 +200,8 @@ def match_channels(states: torch.Tensor, segments: torch.Tensor) -> torch.Tensor
     side. Ours: the mean over tokens of the third is then how much of the response the reference knows, that of the
     fourth how much of the reference is covered; all are multiplied by `GAIN`. states: (B, T, d), segments: (B, T).
     """
-    response, reference = segments == RESPONSE, segments == REFERENCE
+    response = segments == RESPONSE
+    reference = segments == REFERENCE
     unit = torch.nn.functional.normalize(states, dim=2)
     cosine = unit @ unit.transpose(1, 2)
     channels = [response.to(states.dtype), reference.to(states.dtype)]

@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Estimates, LabelledData
 from rubricflow.tasks.methods.bottleneck.fit import (
@@ -107,7 +107,8 @@ def plm(data: LabelledData, encoder: StateEncoder, plan: Training, seed: int) ->
     def estimate(encoder: StateEncoder, rows: Ints) -> Estimates:
         return Estimates(None, probabilities(encoder, rows))
 
-    weights, parameters = encoder.state_dict(), parameter_count(model, encoder)
+    weights = encoder.state_dict()
+    parameters = parameter_count(model, encoder)
     return Trained(weights, (course.epochs, 0), course.validation, parameters, course.history, estimate)
 
 
@@ -195,7 +196,8 @@ def train_jointly(data: LabelledData, encoder: StateEncoder, plan: Training, see
         return grade_validation(estimated.grades, data.grades[validation_rows])
 
     course = train_on_states(model, encoder, rows, batch_loss, validate, plan=plan, seed=seed)
-    reader, head = model.cpu().reader, model.as_head()
+    reader = model.cpu().reader
+    head = model.as_head()
     return Trained(
         encoder_state=encoder.state_dict(),
         epochs=(course.epochs, 0),
@@ -220,7 +222,8 @@ def c3m(data: LabelledData, encoder: StateEncoder, plan: Training, seed: int) ->
     data = augmented(data, pseudo_levels(data, encoder))
 
     def loss(model: Joint, states: Tensor, mask: Tensor, targets: Targets) -> Losses:
-        share, order = float(rng.beta(MIXING, MIXING)), torch.from_numpy(rng.permutation(len(states)))
+        share = float(rng.beta(MIXING, MIXING))
+        order = torch.from_numpy(rng.permutation(len(states)))
         plain = joint_loss(model(states, mask), targets, plan)
         mixed = mixed_loss(model, mean_state(states, mask), targets, share, order.to(states.device), plan)
         return {name: (plain[name] + mixed[name]) / 2 for name in plain}
@@ -244,7 +247,8 @@ def pseudo_levels(data: LabelledData, encoder: StateEncoder) -> Ints:
     The teacher is a logistic regression for each concept on the mean states of the encoder as it was loaded, fitted on
     the training responses that have its label; a concept whose labels are all the same teaches nothing.
     """
-    pseudo, train = np.full_like(data.levels, MISSING), data.split == "train"
+    pseudo = np.full_like(data.levels, MISSING)
+    train = data.split == "train"
     unlabelled = train[:, None] & (data.levels == MISSING)
     if not unlabelled.any():
         return pseudo
@@ -270,5 +274,6 @@ def mixed_loss(
     logits = model(mixed[:, None], torch.ones(len(mixed), 1, dtype=torch.bool, device=mixed.device))
     other = Targets(targets.levels[order], targets.weights[order], targets.grades[order])
     # Cross-entropy is linear in its target: a mixture of losses is the loss of the mixture.
-    losses, other_losses = joint_loss(logits, targets, plan), joint_loss(logits, other, plan)
+    losses = joint_loss(logits, targets, plan)
+    other_losses = joint_loss(logits, other, plan)
     return {name: share * losses[name] + (1 - share) * other_losses[name] for name in losses}

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.schema import Frozen
-from rubricflow.tasks.core.contracts.settings.bottleneck import Method, Training
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
+from rubricflow.tasks.core.contracts.settings.methods import Method, Training
 
 _MARKUP = re.compile(r"([\\`*_\[\]|~#!@$]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 """What Markdown could read as more than text, links that are made of bare addresses too."""

@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.core.contracts.bundle import Bundle, Scale, unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
-from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
+from rubricflow.tasks.core.contracts.settings.methods import Bottleneck
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
@@ -29,7 +29,7 @@ from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.methods.bottleneck.arm import SharedGround, TrainedArm
 from rubricflow.tasks.methods.bottleneck.backbone import Backbone, load
-from rubricflow.tasks.methods.bottleneck.data import BIAS, MISSING, Concepts, LabelledData
+from rubricflow.tasks.methods.bottleneck.data import BIAS, MISSING, LabelledData, concepts_of
 from rubricflow.tasks.methods.bottleneck.measures import human_rows
 from rubricflow.tasks.methods.bottleneck.rater_noise import consensus
 from rubricflow.tasks.methods.bottleneck.states import Adapted, Cached, StateEncoder, TunedBackbone, encode
@@ -79,7 +79,8 @@ def class_set(
     bundle = common_bundle(unlocked(locked))
     rows = run.read(responses, ["response_id", "item_id", "text", "split"]).sort_by("response_id")
     ids, item_ids, texts = (rows[name].to_pylist() for name in ("response_id", "item_id", "text"))
-    gradings, judgments = run.read(people), run.read(marks)
+    gradings = run.read(people)
+    judgments = run.read(marks)
     kinds = _rater_kinds(gradings) | _rater_kinds(judgments)
     marks_by_rater = marks_of(judgments, gradings, bundle, ids)
     persons = [name for name, kind in kinds.items() if kind == "human"]
@@ -88,7 +89,8 @@ def class_set(
     else:
         final = run.read(labels, ["response_id", "criterion_id", "level"]).to_pylist()
         decided = [{**label, "rater_id": "", "decision": label["level"]} for label in final]
-        levels, weights = _by_rater(decided, bundle, ids)[""], None
+        levels = _by_rater(decided, bundle, ids)[""]
+        weights = None
     target = target_scores(gradings, study.evaluation.target)
     scores = target.to_pandas().set_index("response_id")["score"].reindex(ids).to_numpy(np.float64)
     item_rows = {item["item_id"]: item for item in run.read(items).to_pylist()}
@@ -134,17 +136,6 @@ def _encoder(
         return partial(Adapted, backbone, tokens, plan.adapter)
     folder = run.warehouse.root / "states" / digest_of([backbone.name, tokens.digest])[:16]
     return partial(Cached, encode(backbone, tokens, folder))
-
-
-def concepts_of(bundle: Bundle) -> Concepts:
-    """The decided criteria of a bundle, in its order."""
-    criteria = bundle.criteria
-    return Concepts(
-        ids=tuple(criterion.id for criterion in criteria),
-        names=tuple(bundle.names.values()),
-        texts=tuple(criterion.text for criterion in criteria),
-        anchors=tuple(criterion.levels for criterion in criteria),
-    )
 
 
 def common_bundle(bundles: Mapping[str, Bundle]) -> Bundle:
@@ -194,7 +185,8 @@ def _by_rater(decided: Sequence[Mapping[str, Any]], bundle: Bundle, ids: Sequenc
     column_of = {criterion.id: column for column, criterion in enumerate(bundle.criteria)}
     levels = defaultdict[str, Floats](lambda: np.full((len(row_of), len(column_of)), np.nan))
     for one in decided:
-        row, column = row_of.get(one["response_id"]), column_of.get(one["criterion_id"])
+        row = row_of.get(one["response_id"])
+        column = column_of.get(one["criterion_id"])
         if one["decision"] is not None and row is not None and column is not None:
             levels[one["rater_id"]][row, column] = one["decision"]
     return levels
@@ -289,7 +281,9 @@ def _classes(levels: Floats) -> Ints:
 
 def people_rows(responses: ClassSet) -> Iterator[dict[str, Any]]:
     """What one person is worth by another on the test split, and what a machine recorded is worth by the labels."""
-    data, plan, scale = responses.ground.data, responses.ground.plan, responses.bundle.scale
+    data = responses.ground.data
+    plan = responses.ground.plan
+    scale = responses.bundle.scale
     marked = {}
     for rater in responses.kinds:
         levels = responses.marks.get(rater, np.full(data.levels.shape, np.nan))
@@ -316,7 +310,8 @@ def against(responses: ClassSet, a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> 
 
 def judgment_rows(responses: ClassSet, outcome: TrainedArm, rater: str) -> Iterator[dict[str, Any]]:
     """The level of every concept of every response, those that it learned from too."""
-    levels, chosen = outcome.estimates.levels, outcome.estimates.chosen()
+    levels = outcome.estimates.levels
+    chosen = outcome.estimates.chosen()
     assert levels is not None
     for row, response in enumerate(responses.ground.data.response_ids):
         for k, criterion in enumerate(responses.bundle.criteria):

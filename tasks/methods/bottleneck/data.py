@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 
 MISSING = -1
@@ -32,6 +33,17 @@ class Concepts:
     def tops(self) -> Ints:
         """M of each concept, its highest level, shape (K,)."""
         return np.array([len(levels) - 1 for levels in self.anchors], np.int64)
+
+
+def concepts_of(bundle: Bundle) -> Concepts:
+    """The decided criteria of a bundle, in its order."""
+    criteria = bundle.criteria
+    return Concepts(
+        ids=tuple(criterion.id for criterion in criteria),
+        names=tuple(bundle.names.values()),
+        texts=tuple(criterion.text for criterion in criteria),
+        anchors=tuple(criterion.levels for criterion in criteria),
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.core.stats.agreement import macro_f1
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts, Estimates, LabelledData, shares_of
@@ -172,10 +172,12 @@ def _stage_1(
 ) -> Course:
     """Learns to read concepts (Eq. 27)."""
     rows, validation_rows = rows_with(data, "train", "concept"), rows_with(data, "calibration", "concept")
-    levels, weights = torch.from_numpy(data.levels), torch.from_numpy(data.weights).float()
+    levels = torch.from_numpy(data.levels)
+    weights = torch.from_numpy(data.weights).float()
 
     def loss(states: Tensor, mask: Tensor, batch: Ints) -> Losses:
-        logits, right = reader(states, mask), levels[batch].to(states.device)
+        logits = reader(states, mask)
+        right = levels[batch].to(states.device)
         terms = {"concept": plan.concept_weight * concept_loss(logits, right, weights[batch].to(states.device))}
         if opcc:
             terms["ranking"] = plan.ranking_weight * ranking_loss(expected_levels(logits), right)
@@ -194,12 +196,14 @@ def _stage_2(
     """Learns to correct concepts and to grade (Eq. 28), on the estimates of Stage I, read once."""
     rows = data.rows("train")
     rows = rows[(data.grades[rows] != MISSING) | (data.levels[rows] != MISSING).any(axis=1)]
-    validation_rows, tops = rows_with(data, "calibration", "grade"), torch.from_numpy(data.concepts.tops)
+    validation_rows = rows_with(data, "calibration", "grade")
+    tops = torch.from_numpy(data.concepts.tops)
     shares, validation_shares = (
         torch.from_numpy(shares_of(concept_levels(reader, encoder, some), data.concepts.tops))
         for some in (rows, validation_rows)
     )
-    grades, levels = torch.from_numpy(data.grades[rows]), torch.from_numpy(data.levels[rows])
+    grades = torch.from_numpy(data.grades[rows])
+    levels = torch.from_numpy(data.levels[rows])
     weights = torch.from_numpy(data.weights[rows])
     rng = torch.Generator().manual_seed(seed)
 

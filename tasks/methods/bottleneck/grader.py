@@ -24,14 +24,13 @@ from torch import Tensor
 from rubricflow.tasks.core.contracts.backends import Answered, GraderOutput
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck, Method, Training
+from rubricflow.tasks.core.contracts.settings.methods import Bottleneck, Method, Training
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.methods.bottleneck import backbone as backbones
 from rubricflow.tasks.methods.bottleneck.backbone import RESPONSE, Backbone
 from rubricflow.tasks.methods.bottleneck.card import About
-from rubricflow.tasks.methods.bottleneck.class_set import concepts_of
-from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, shares_of
+from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, concepts_of, shares_of
 from rubricflow.tasks.methods.bottleneck.fit import Trained
 from rubricflow.tasks.methods.bottleneck.model import Attention, ConceptEncoder, Head, traces
 from rubricflow.tasks.methods.bottleneck.states import adapted, by_length, load_adapter, padded
@@ -77,7 +76,8 @@ class BottleneckGrader:
 
     def __call__(self, answered: Sequence[Answered]) -> list[GraderOutput]:
         """One estimate for each, in order; the grades' probabilities are calibrated."""
-        levels, counts = self.levels(answered), self.concepts.items()
+        levels = self.levels(answered)
+        counts = self.concepts.items()
         outputs = []
         for of_response, grades in zip(
             levels, self.head.probabilities(shares_of(levels, self._concepts.tops)), strict=True
@@ -151,7 +151,8 @@ def save(
     the rubric of these concepts; plan: the study's, which names the backbone. InputError for a method without a linear
     head over exactly the bundle's concepts.
     """
-    model, ids = trained.concept_encoder, tuple(criterion.id for criterion in bundle.criteria)
+    model = trained.concept_encoder
+    ids = tuple(criterion.id for criterion in bundle.criteria)
     if model is None or head.weights.shape[1] != len(model.tops) or data.concepts.ids[: len(model.tops)] != ids:
         rule = f"'{method}' cannot be exported: its grade is no sum of exactly the rubric's concepts"
         raise InputError(rule, field="bottleneck.methods", hint="name a method that keeps all concepts first")

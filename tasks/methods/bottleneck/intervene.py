@@ -48,7 +48,8 @@ def intervention_rows(
     graded = data.grades[rows] != MISSING
     shares, order, rows = shares[graded], order[graded], rows[graded]
     tops = data.concepts.tops[: shares.shape[1]]
-    levels, right = data.levels[rows][:, : shares.shape[1]], data.grades[rows]
+    levels = data.levels[rows][:, : shares.shape[1]]
+    right = data.grades[rows]
     values: dict[Intervention, Floats] = {
         "oracle": oracle_values(levels, tops),
         "wrong": wrong_values(head, shares, order, levels, tops, right),
@@ -78,8 +79,10 @@ def wrong_values(head: Head, shares: Floats, order: Ints, levels: Ints, tops: In
     Each concept in its turn gets, of all levels but its label, the one after which the right grade is least probable,
     all those before it being set already. Found by trying every level; the lower one of equals. right: (n,) grades.
     """
-    rows, grid = np.arange(len(shares)), np.arange(int(tops.max()) + 1)
-    shares_so_far, chosen = shares.copy(), np.full(shares.shape, np.nan)
+    rows = np.arange(len(shares))
+    grid = np.arange(int(tops.max()) + 1)
+    shares_so_far = shares.copy()
+    chosen = np.full(shares.shape, np.nan)
     for k in order.T:
         tried = np.repeat(shares_so_far[:, None], len(grid), axis=1)
         tried[rows, :, k] = grid / tops[k][:, None]
@@ -194,9 +197,11 @@ def ask(policy: Order, levels: Floats, head: Head, answers: Floats, tops: Ints, 
 
 def _adaptive(levels: Floats, head: Head, answers: Floats, tops: Ints) -> tuple[Ints, Floats]:
     """(order, the priority that each concept had when it was asked)."""
-    rows, state = np.arange(len(answers)), shares_of(levels, tops)
+    rows = np.arange(len(answers))
+    state = shares_of(levels, tops)
     open_ = ~np.isnan(answers)
-    order, priority = np.empty(answers.shape, np.int64), np.empty(answers.shape)
+    order = np.empty(answers.shape, np.int64)
+    priority = np.empty(answers.shape)
     unasked = np.ones(answers.shape, np.bool_)
     for turn in range(answers.shape[1]):
         value = np.where(open_, expected_change(levels, head, state, tops), -np.inf)
@@ -238,8 +243,10 @@ def saving_rows(
     graded = data.grades[rows] != MISSING
     levels, rows = levels[graded], rows[graded]
     tops = data.concepts.tops[: levels.shape[1]]
-    answers, right = oracle_values(data.levels[rows][:, : len(tops)], tops), data.grades[rows]
-    shares, questions = np.linspace(0, 1, STEPS + 1), int((~np.isnan(answers)).sum())
+    answers = oracle_values(data.levels[rows][:, : len(tops)], tops)
+    right = data.grades[rows]
+    shares = np.linspace(0, 1, STEPS + 1)
+    questions = int((~np.isnan(answers)).sum())
     budgets = np.round(shares * questions).astype(np.int64)
     classes = len(data.scores)
     grades = []
@@ -260,7 +267,8 @@ def saving_rows(
     records, random = [], POLICIES.index("random")
     for place, policy in enumerate(POLICIES):
         for name, (of_policies, resampled) in numbers.items():
-            value, change = float(of_policies[place]), float(of_policies[place] - of_policies[random])
+            value = float(of_policies[place])
+            change = float(of_policies[place] - of_policies[random])
             low, high = interval(resampled[place] - resampled[random], len(rows))[:2]
             note = "of task_accuracy"
             if np.isnan(value):
@@ -275,7 +283,8 @@ def saving_rows(
 def _needed(values: Floats, shares: Floats) -> Floats:
     """(...,) share of the questions where curves (..., STEPS + 1) first reach `GAIN` of their gain, between two budgets
     by a straight line; NaN for a curve that does not end above its start."""
-    start, gain = values[..., :1], values[..., -1:] - values[..., :1]
+    start = values[..., :1]
+    gain = values[..., -1:] - values[..., :1]
     reached = ratio(values - start, gain)
     first = np.argmax(reached >= GAIN, axis=-1)
     high = np.take_along_axis(reached, first[..., None], axis=-1)[..., 0]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.data import MISSING
 from rubricflow.tasks.methods.bottleneck.states import StateEncoder, batches, by_length
@@ -113,7 +113,8 @@ def minimise(
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1.0, (step + 1) / max(rise, 1.0), (steps - step) / (steps - rise))
     )
-    best, best_values = (-math.inf, -math.inf), [parameter.detach().clone() for parameter in parameters]
+    best = (-math.inf, -math.inf)
+    best_values = [parameter.detach().clone() for parameter in parameters]
     least, since = math.inf, 0
     history: list[dict[str, Any]] = []
     for epoch in range(1, plan.epochs + 1):
@@ -135,7 +136,8 @@ def minimise(
         since = 0 if measure > best[0] or is_lower else since + 1
         least = min(least, lost)
         if (measure, -lost) > best:
-            best, best_values = (measure, -lost), [parameter.detach().clone() for parameter in parameters]
+            best = (measure, -lost)
+            best_values = [parameter.detach().clone() for parameter in parameters]
         if since == plan.patience:
             break
         epoch_batches = batches()

@@ -100,7 +100,8 @@ def _concepts(labels: Ints, chosen: Ints, concepts: Concepts) -> list[Record]:
 
 def _task(labels: Ints, chosen: Ints, scores: Floats) -> list[Record]:
     on = labels != MISSING
-    y, by = labels[on], chosen[on]
+    y = labels[on]
+    by = chosen[on]
     rows = [_row(f"task_{name}", "", measure(y, by, 0, len(scores) - 1), len(y)) for name, measure in MEASURES.items()]
     return [*rows, _row("task_mae", "", mae(scores[y], scores[by]), len(y))]
 
@@ -129,7 +130,8 @@ def leakage_rows(shares: Floats, data: LabelledData, rows: Ints, seed: int) -> l
 
     shares: (rows, K) s̃ of `rows`. What is undefined is null with a note.
     """
-    levels, tops = data.levels[rows][:, : shares.shape[1]], data.concepts.tops[: shares.shape[1]]
+    levels = data.levels[rows][:, : shares.shape[1]]
+    tops = data.concepts.tops[: shares.shape[1]]
     task = task_leakage(shares, levels, data.grades[rows], tops, seed)
     between = concept_leakage(shares, levels, seed)
     part = None if task.value is None or not task.entropy else task.value / task.entropy

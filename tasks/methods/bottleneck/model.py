@@ -96,7 +96,8 @@ class ConceptEncoder(nn.Module):
         """width: of the states; projection: d, the width that they are first brought to, None for their own."""
         super().__init__()
         rng = torch.Generator().manual_seed(seed)
-        highest, d = torch.as_tensor(np.asarray(tops, np.int64)), projection or width
+        highest = torch.as_tensor(np.asarray(tops, np.int64))
+        d = projection or width
         self.temperature, self.rubric_aware = temperature, rubric_aware
         self.register_buffer("tops", highest)
         self.register_buffer("beyond", torch.arange(int(highest.max()) + 1) > highest[:, None])
@@ -240,7 +241,9 @@ def traces(
     """
     expected = levels @ np.arange(levels.shape[2], dtype=np.float64)
     shares = expected / concepts.tops
-    corrected, logits, likely = head.posterior(shares), head.logits(shares), head.probabilities(shares)
+    corrected = head.posterior(shares)
+    logits = head.logits(shares)
+    likely = head.probabilities(shares)
     ranked = np.argsort(-logits, axis=1, kind="stable")
     added = head.contributions(shares, ranked[:, 0])
     numbers = {"expected": expected, "share": shares, "corrected": corrected, "contribution": added}

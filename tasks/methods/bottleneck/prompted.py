@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +21,7 @@ from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.core.llm.schema import record
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
+from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.core.text.templates import Templates
 
 PROMPTS = Templates(Path(__file__).with_name("prompts"))
@@ -120,15 +120,10 @@ def _shown(answered: Answered) -> str:
         {
             "question": answered.question,
             "material": "".join(f"\n{title}:\n{text}\n" for title, text in material if text),
-            "nonce": _nonce(answered.response),
+            "nonce": nonce(answered.response),
             "response": answered.response,
         },
     ).rstrip("\n")
-
-
-def _nonce(text: str) -> str:
-    """Made of the content: the same text makes the same prompt, and one that held its own fence would have another."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _range(scale: Scale) -> str:
@@ -159,7 +154,7 @@ def _repair(request: Request, history: tuple[Attempt[float], ...], scale: Scale)
         "mend",
         {
             "failed": _FAILED[kind],
-            "nonce": _nonce(previous),
+            "nonce": nonce(previous),
             "previous": "\n".join(f"| {line}" for line in previous.splitlines()) or "| (nothing)",
             "scale": _range(scale),
         },

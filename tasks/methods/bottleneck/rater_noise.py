@@ -78,7 +78,8 @@ def rater_noise(marks: Floats, tops: Ints) -> RaterNoise:
     shares = marks / tops[:, None]
     fits = zip(*(_concept_fit(shares[:, k]) for k in range(len(tops))), strict=True)
     severity, noise, mean, variance, latent, latent_variance, notes = fits
-    spread, v = np.stack(noise), np.array(variance)
+    spread = np.stack(noise)
+    v = np.array(variance)
     reliability = v[:, None] / (v[:, None] + spread**2)
     of_responses = np.stack(latent).T, np.stack(latent_variance).T
     return RaterNoise(np.stack(severity), spread, reliability, np.array(mean), v, *of_responses, notes)
@@ -97,7 +98,8 @@ def consensus(marks: Floats, tops: Ints) -> Consensus:
     """
     fit = rater_noise(marks, tops)
     present = ~np.isnan(marks)
-    marked, counts = present.any(axis=2), present.sum(axis=2)
+    marked = present.any(axis=2)
+    counts = present.sum(axis=2)
     plain = np.where(present, marks, 0.0).sum(axis=2) / np.maximum(counts, 1)
     fitted = marked & ~np.isnan(fit.latent)
     weights = np.where(fitted, 1 - fit.latent_variance / fit.variance, 1.0)
@@ -116,7 +118,8 @@ def _concept_fit(shares: Floats) -> _Fit:
     coded, back, counts = np.unique(
         np.where(np.isnan(shares), -1.0, shares), axis=0, return_inverse=True, return_counts=True
     )
-    present, times = coded >= 0, counts.astype(np.float64)
+    present = coded >= 0
+    times = counts.astype(np.float64)
     marks = np.where(present, coded, 0.0)
     if not (present.sum(axis=1) > 1).any():
         return _no_fit(shares, NOBODY_SHARES)
@@ -133,7 +136,8 @@ def _concept_fit(shares: Floats) -> _Fit:
 
 
 def _no_fit(shares: Floats, note: str) -> _Fit:
-    of_raters, of_responses = np.full(shares.shape[1], np.nan), np.full(len(shares), np.nan)
+    of_raters = np.full(shares.shape[1], np.nan)
+    of_responses = np.full(len(shares), np.nan)
     return of_raters, of_raters, np.nan, np.nan, of_responses, of_responses, note
 
 
@@ -149,7 +153,8 @@ def _pools(present: Bools, times: Floats) -> tuple[Floats, bool, Bools]:
     # A graph's signless Laplacian has one null vector for each part without an odd cycle, and it spans that part.
     values, vectors = np.linalg.eigh(np.diag(linked.sum(axis=1)) + linked.astype(np.float64))
     no_cycle = (vectors[:, values < 1e-9] ** 2).sum(axis=1) > 1e-9
-    lone, separate = shared == 0, ~no_cycle & (shared >= FEWEST)
+    lone = shared == 0
+    separate = ~no_cycle & (shared >= FEWEST)
     pooled = ~separate & ~lone
     pool = np.diag(separate.astype(np.float64))
     pool[pooled] = pooled
@@ -161,11 +166,14 @@ def _maximise(
     marks: Floats, present: Bools, times: Floats, pool: Floats, lone: Bools
 ) -> tuple[Floats, Floats, float, float]:
     """(severity, noise variance, m, v) by expectation-maximisation, rows counting `times`."""
-    weight, heard = times @ present, times * present.any(axis=1)
-    shared, everybody = np.where(lone, 0.0, weight), heard.sum()
+    weight = times @ present
+    heard = times * present.any(axis=1)
+    shared = np.where(lone, 0.0, weight)
+    everybody = heard.sum()
     mean = float(times @ marks.sum(axis=1) / weight.sum())
     variance = max(float(times @ ((marks - mean) ** 2 * present).sum(axis=1) / weight.sum()) / 2, LEAST)
-    severity, noise = np.zeros(len(weight)), np.full(len(weight), variance)
+    severity = np.zeros(len(weight))
+    noise = np.full(len(weight), variance)
     for _ in range(ITERATIONS):
         latent, spread = _posterior(marks, present, severity, noise, mean, variance)
         before = np.append(noise, variance)

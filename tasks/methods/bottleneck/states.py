@@ -19,8 +19,7 @@ import torch
 
 from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import BackendError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Learning
-from rubricflow.tasks.core.contracts.settings.engine import Adapter
+from rubricflow.tasks.core.contracts.settings.engine import Adapter, EncoderTraining
 from rubricflow.tasks.core.stats.arrays import Ints
 from rubricflow.tasks.methods.bottleneck.backbone import MARK, Backbone, BatchTokens
 
@@ -85,7 +84,7 @@ class StateEncoder:
     """Gives the token states of inputs by their rows. As it stands here it never learns, and so has no weights and no
     dropout."""
 
-    learning: Learning = "frozen"
+    learning: EncoderTraining = "frozen"
     """What is trained of it."""
     width: int
     """d, numbers in a state."""
@@ -132,7 +131,7 @@ class Cached(StateEncoder):
 class TunedBackbone(StateEncoder):
     """A copy of a backbone that learns."""
 
-    learning: Learning = "tuned"
+    learning: EncoderTraining = "tuned"
 
     def __init__(self, backbone: Backbone, tokens: BatchTokens) -> None:
         self.width, self.lengths, self.device = backbone.width, tokens.lengths, backbone.device
@@ -165,7 +164,7 @@ class TunedBackbone(StateEncoder):
 class Adapted(TunedBackbone):
     """A backbone whose own weights, not a copy of them, stay, with an adapter that learns."""
 
-    learning: Learning = "lora"
+    learning: EncoderTraining = "lora"
 
     def __init__(self, backbone: Backbone, tokens: BatchTokens, adapter: Adapter) -> None:
         self.width, self.lengths, self.device = backbone.width, tokens.lengths, backbone.device
@@ -262,7 +261,8 @@ def padded(backbone: Backbone, tokens: BatchTokens, rows: Rows) -> tuple[torch.T
     """Token ids, mask and segments of some rows, each (B, T), on the backbone's device."""
     lengths = tokens.lengths[rows]
     shape = len(rows), int(lengths.max())
-    ids, segments = np.full(shape, backbone.marks.padding, np.int64), np.full(shape, MARK, np.int64)
+    ids = np.full(shape, backbone.marks.padding, np.int64)
+    segments = np.full(shape, MARK, np.int64)
     for place, (row, length) in enumerate(zip(rows, lengths, strict=True)):
         ids[place, :length] = tokens.ids[tokens.row(row)]
         segments[place, :length] = tokens.segments[tokens.row(row)]

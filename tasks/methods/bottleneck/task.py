@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
-from rubricflow.tasks.core.contracts.settings.bottleneck import Prompting
+from rubricflow.tasks.core.contracts.settings.methods import Prompting
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
@@ -94,9 +94,11 @@ def _prompted_rows(
 ) -> list[dict[str, Any]]:
     """What a prompted language model is worth on the test split."""
     data = responses.ground.data
-    rows, scale = data.rows("test"), responses.bundle.scale
+    rows = data.rows("test")
+    scale = responses.bundle.scale
     examples = choose_shots(responses.answered, responses.target, data.rows("train"), shots, seed=plan.sampling.seed)
-    tested, response_ids = [responses.answered[row] for row in rows], [data.response_ids[row] for row in rows]
+    tested = [responses.answered[row] for row in rows]
+    response_ids = [data.response_ids[row] for row in rows]
     with open_replies(run.warehouse.replies) as replies:
         backend = open_backend(plan, base, replies, key_of)
         found = prompted(
@@ -120,7 +122,9 @@ def _prompted_rows(
 
 def exported(run: Run, study: Study, base: Path, responses: ClassSet, arm: Arm, outcome: TrainedArm) -> RowsByTable:
     """Writes the grader with its card, in the run and where the study wants it; its rows."""
-    plan, data, head = responses.ground.plan, responses.ground.data, outcome.head
+    plan = responses.ground.plan
+    data = responses.ground.data
+    head = outcome.head
     assert head is not None  # a method with concepts has one
     path = run.folder / "grader.safetensors"
     digest = save(

@@ -144,7 +144,9 @@ def _probes(
     tree_of = np.cumsum(sizes) // max(_BRANCHES, sum(map(len, runs)))
     probes = []
     for number in np.unique(tree_of):
-        tree, ends, node = Tree(sample.response_id), [], ROOT
+        tree = Tree(sample.response_id)
+        ends = []
+        node = ROOT
         for run, (scaffold, candidates), own in zip(runs, marks, tree_of, strict=True):
             if own <= number:
                 node = tree.add(run, node)
@@ -285,7 +287,8 @@ def separations(
     share of pairs in the expected order less the share against it, −1…1; p: one-sided Mann-Whitney U; both None where a
     kind has no steps.
     """
-    kinds, names = np.asarray(labels, dtype=object), np.asarray(rollouts, dtype=object)
+    kinds = np.asarray(labels, dtype=object)
+    names = np.asarray(rollouts, dtype=object)
     for signal, values in signals.items():
         high = HIGHER[signal]
         low: Label = "synthesis" if high == "grounding" else "grounding"

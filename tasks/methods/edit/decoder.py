@@ -186,8 +186,11 @@ def _look_back(model: Any, head: int, tokens: int) -> None:
     two cores; with the first one given, within minutes. Query and key are the same for every token (one dimension of
     the embedding is constant), and the rotation by position makes their product largest at that distance.
     """
-    attention, width = model.model.layers[0].self_attn, model.config.head_dim
-    rows, half, sharp = slice(head * width, (head + 1) * width), width // 2, 4
+    attention = model.model.layers[0].self_attn
+    width = model.config.head_dim
+    rows = slice(head * width, (head + 1) * width)
+    half = width // 2
+    sharp = 4
     turn = torch.tensor([10000.0 ** (-place / half) * tokens for place in range(sharp)])
     embedding = model.model.embed_tokens.weight
     if head == 0:

@@ -130,7 +130,8 @@ def breach(
 
     revision: its lines. most: sub-steps allowed. checklist: as the reviser was shown it.
     """
-    step, text = attempt[chosen], "\n".join(revision)
+    step = attempt[chosen]
+    text = "\n".join(revision)
     others = {folded(other) for other in attempt} - {folded(step)}
     if not revision:
         return "empty"

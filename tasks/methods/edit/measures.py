@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import rel_entr
 
-from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED
+from rubricflow.tasks.core.contracts.settings.methods import STARTS, TUNED
 from rubricflow.tasks.core.contracts.tables.edit import TESTED, Arm, Part
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints, ratio
 from rubricflow.tasks.core.stats.bootstrap import TERMS, interval, pair_terms, resample_counts, statistics_of_totals
@@ -88,14 +88,16 @@ def differences(arm: GraderMarks, against: GraderMarks, draws: int = 2000, seed:
     are of the same responses.
     """
     both = ~np.isnan(arm.predicted) & ~np.isnan(against.predicted)
-    own, other = _measured(arm, draws, seed), _measured(against, draws, seed)
+    own = _measured(arm, draws, seed)
+    other = _measured(against, draws, seed)
     for grader, measured in ((arm, own), (against, other)):
         shared = replace(grader, predicted=np.where(both, grader.predicted, np.nan))
         of_shared = _measured(shared, draws, seed)
         measured |= {metric: of_shared[metric] for metric in OF_MARKED}
     rows = []
     for metric, first in own.items():
-        value, change = first.value - other[metric].value, first.draws - other[metric].draws
+        value = first.value - other[metric].value
+        change = first.draws - other[metric].draws
         # Twice the share of 2θ − draws beyond zero; counting one draw more, so that it is never 0.
         mirrored = (2 * value - change)[~np.isnan(change)]
         p = None
@@ -129,7 +131,8 @@ def _measured(marks: GraderMarks, draws: int, seed: int) -> dict[str, _Resampled
     rng = np.random.default_rng(seed)
     sums = np.zeros((draws + 1, len(TERMS)))
     stated, kappa, defined = np.zeros((3, draws + 1))
-    left_out, has_mark = 0, ~np.isnan(marks.predicted)
+    left_out = 0
+    has_mark = ~np.isnan(marks.predicted)
     # The rows of each question
     _, codes = np.unique(np.asarray(marks.items, dtype=object), return_inverse=True)
     order = np.argsort(codes, kind="stable")
@@ -137,7 +140,8 @@ def _measured(marks: GraderMarks, draws: int, seed: int) -> dict[str, _Resampled
     for rows in questions:
         counts = np.vstack([np.ones(len(rows)), resample_counts(rng, len(rows), draws)])
         # A response without a mark adds nothing
-        marked, top = has_mark[rows], float(marks.tops[rows].max())
+        marked = has_mark[rows]
+        top = float(marks.tops[rows].max())
         terms = pair_terms(marks.gold[rows], np.where(marked, marks.predicted[rows], 0.0), (0.0, top, 1.0))
         totals = counts @ (terms[:, : len(TERMS)] * marked[:, None])
         sums += totals
@@ -195,7 +199,8 @@ def difference_rows(graded: Graded, draws: int, seed: int) -> Iterator[dict[str,
             if name != arm or other is None:
                 continue
             for part in TESTED:
-                marks, other_marks = marks_of(graded[arm, number], part), marks_of(other, part)
+                marks = marks_of(graded[arm, number], part)
+                other_marks = marks_of(other, part)
                 if marks and other_marks:
                     for difference in differences(marks, other_marks, draws, seed):
                         yield {"arm": arm, "against": against, "seed": number, "part": part, **difference}

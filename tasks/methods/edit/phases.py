@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.edit import TUNED, Revising
+from rubricflow.tasks.core.contracts.settings.methods import TUNED, Revising
 from rubricflow.tasks.core.contracts.tables.edit import Arm, Origin, Part, Signal
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.text.patterns import begins
@@ -141,7 +141,8 @@ def step_rows(
     """
     sample, number, text, _ = attempt
     assert sample.gold is not None  # a training sample has one
-    means, errors = expected(belief), error(belief, sample.gold)
+    means = expected(belief)
+    errors = error(belief, sample.gold)
     gains, spans = change(errors), cut(text)
     rollout = {"arm": arm, "seed": seed, "response_id": sample.response_id, "sample": number}
     for k, row in enumerate(belief):
@@ -188,7 +189,8 @@ def separated(steps: pa.Table, texts: Mapping[Key, str], synthesis: str, seed: i
     grounding: tuple[Signal, ...] = ("answer", "scheme", "prefix")
     signals: dict[Signal, Floats] = {name: _column(steps, f"grounding_{name}") for name in grounding}
     signals["prefix_residual"] = _column(steps, "prefix_residual")
-    labels, names = list[Label](), list[str]()
+    labels = list[Label]()
+    names = list[str]()
     for row in steps.select(["response_id", "sample", "start", "end"]).to_pylist():
         text = texts[row["response_id"], row["sample"]][row["start"] : row["end"]]
         labels.append("synthesis" if begins(synthesis, text, "edit.synthesis") else "grounding")

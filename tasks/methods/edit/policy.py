@@ -10,7 +10,6 @@ What texts begin with alike is read once: the answers to a question share instru
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ import torch
 
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.llm.backends.structure import Structure, Turn
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.methods.edit.rollout import SCAFFOLD, Sample, line_ids, without_mark
 
@@ -82,7 +82,8 @@ class Prompts:
         diagnosis: what the internal signals say of the step. checklist: None for the ablation without it.
         """
         steps = [f">> {step} <<" if number == chosen else step for number, step in enumerate(attempt)]
-        marked, shown = "\n".join(steps), "none" if checklist is None else checklist
+        marked = "\n".join(steps)
+        shown = "none" if checklist is None else checklist
         values = {"attempt": marked, "diagnosis": diagnosis, "checklist": shown}
         return self._templates.fill("revise" if local else "rewrite", self._values(sample, marked) | values)
 
@@ -96,7 +97,7 @@ class Prompts:
     def _values(self, sample: Sample, attempt: str = "") -> dict[str, str]:
         """attempt: the policy saw the fence of the answer alone when it wrote it, and may have been told to repeat
         it."""
-        nonce = hashlib.sha256((sample.answer + attempt).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        nonce = text_digest(sample.answer + attempt)[:12]
         return {
             "question": sample.question,
             "scheme": sample.scheme,
@@ -327,7 +328,8 @@ class Policy:
             **drawing,
         )
         # Without what is behind the end-of-sequence token, and without padding
-        end, pad = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
+        end = self.tokenizer.eos_token_id
+        pad = self.tokenizer.pad_token_id
         replies = []
         for ids in generated[:, width:].tolist():
             if end in ids:

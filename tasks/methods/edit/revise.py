@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from rubricflow.tasks.core.contracts.settings.edit import Revising
+from rubricflow.tasks.core.contracts.settings.methods import Revising
 from rubricflow.tasks.core.contracts.tables.edit import Fate
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.text.fold import folded
@@ -193,7 +193,8 @@ class Reviser(NamedTuple):
         prompt_of = {}
         for number, revision in enumerate(revisions):
             if revision.refused is None and revision.step is not None:
-                attempt, steps = revision.attempt, step_texts(revision.attempt.text)
+                attempt = revision.attempt
+                steps = step_texts(revision.attempt.text)
                 shown = diagnoses[number], revision.checklist
                 prompt_of[number] = self.prompts.revise(attempt.sample, steps, revision.step, *shown, local)
         replies = self._sampled(list(prompt_of.values()), self.seed + 1)
@@ -255,7 +256,8 @@ class Reviser(NamedTuple):
     def _with_sub_steps(self, revision: Revision, reply: str) -> Revision:
         """The reply's lines in the place of the step, where they keep the locality constraint."""
         assert revision.step is not None
-        attempt, lines = revision.attempt, tuple(_lines(reply))
+        attempt = revision.attempt
+        lines = tuple(_lines(reply))
         steps = step_texts(attempt.text)
         broken = breach(lines, steps, revision.step, attempt.sample, revision.checklist, self.plan.sub_steps)
         if broken:
@@ -307,7 +309,8 @@ def _with_new_rest(revision: Revision, reply: str) -> Revision:
     lines = tuple(_lines(reply))
     if not lines:
         return replace(revision, refused="empty", reply=reply)
-    text, written = revision.attempt.text, "\n".join(lines)
+    text = revision.attempt.text
+    written = "\n".join(lines)
     before = text[: cut(text)[revision.step].start]
     if not states_mark(written):
         return replace(revision, sub_steps=lines, begun=f"{before}{written}\n")

@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.contracts.settings.edit import Reinforcement
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
+from rubricflow.tasks.core.contracts.settings.methods import Reinforcement
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.methods.edit.belief import beliefs, expected
 from rubricflow.tasks.methods.edit.policy import Policy, Prompts
@@ -122,7 +122,8 @@ def reinforce(
         raise InputError("there are no responses to train on", field="samples")
     # BackendError for a policy with an embedding for each place of a text: TRL reads batches padded on the left and
     # numbers the padding too, so that such a model would be trained on places which it is never asked about.
-    places, words = getattr(policy.model.config, "max_position_embeddings", -1), policy.model.get_input_embeddings()
+    places = getattr(policy.model.config, "max_position_embeddings", -1)
+    words = policy.model.get_input_embeddings()
     for name, part in policy.model.named_modules():
         if isinstance(part, torch.nn.Embedding) and part is not words and 0 <= part.num_embeddings - places <= 2:
             raise BackendError(f"the policy '{policy.name}' has learned positions ({name}); RL needs rotary ones")
@@ -177,7 +178,8 @@ class _Rewards:
         Drawn at once, so that a training that goes on needs no sampler's state. The numbers are text because they
         stand where TRL expects a prompt.
         """
-        rng, groups = np.random.default_rng(seed), self.plan.steps * self.plan.responses
+        rng = np.random.default_rng(seed)
+        groups = self.plan.steps * self.plan.responses
         numbers: list[str] = []
         while len(numbers) < groups:
             numbers += map(str, rng.permutation(len(self.samples)))
@@ -291,7 +293,8 @@ def token_advantages(rewards: _Rewards, batch: dict[str, Any]) -> Tensor:
     size = max(1, _CHUNK // (length * rewards.policy.model.config.vocab_size))
     parts = []
     for start in range(0, len(tokens), size):
-        batch_tokens, batch_real = tokens[start : start + size], real[start : start + size]
+        batch_tokens = tokens[start : start + size]
+        batch_real = real[start : start + size]
         asked = batch_tokens, batch_real, length, rewards.plan.temperature
         current = _distributions(rewards.adapted, *asked)
         with _adapter_off(rewards.adapted):

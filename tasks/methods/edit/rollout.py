@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.tables.edit import Part, Unmarked
-from rubricflow.tasks.core.contracts.tables.rules import Family
+from rubricflow.tasks.core.contracts.tables.edit import Family, Part, Unmarked
 
 
 class GradingSamples(NamedTuple):
@@ -164,16 +163,19 @@ def grading_samples(
     schemes = {item_id: printed(bundle) for item_id, bundle in bundle_of.items()}
 
     def sample(row: Mapping[str, Any]) -> Sample:
-        item_id, score = row["item_id"], gold.get(row["response_id"])
-        item, top = item_rows[item_id], tops[item_id]
+        item_id = row["item_id"]
+        score = gold.get(row["response_id"])
+        item = item_rows[item_id]
+        top = tops[item_id]
         if score is not None and not (float(score).is_integer() and 0 <= score <= top):
             whose = f"response '{row['response_id']}' has the target score {score:g}"
             rule = f"{whose}; a mark is a whole number from 0 to {top}"
             raise InputError(rule, field="score", hint="evaluation: {target: …} names one rater in place of the mean")
+        asked = filter(None, (item["question"], item["context"]))
         return Sample(
             response_id=row["response_id"],
             item_id=item_id,
-            question="\n\n".join(filter(None, (item["question"], item["context"]))),
+            question="\n\n".join(asked),
             scheme=schemes[item_id],
             answer=row["text"],
             top=top,

@@ -25,7 +25,7 @@ import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.tables.rules import Family, RuleEdit, Totals
+from rubricflow.tasks.core.contracts.tables.edit import Family, RuleEdit, Totals
 from rubricflow.tasks.core.stats.arrays import Floats, ratio
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
 from rubricflow.tasks.methods.edit.rollout import Sample, bands, family, printed, refuse_counted, top_mark
@@ -230,7 +230,8 @@ def rule_tests(
     marks = mark_of([*before, *after])
     rows = []
     for (number, edited), mark in zip(tests, marks[len(before) :], strict=True):
-        sample, predicted = labelled[number], (marks[number], mark)
+        sample = labelled[number]
+        predicted = (marks[number], mark)
         row = edited.row(rater_id, sample.response_id, sample.item_id, sample.gold or 0, predicted, "stated")
         rows.append(row)
     return rows
@@ -255,8 +256,10 @@ def _follow(rows: Sequence[Mapping[str, Any]], draws: int, seed: int) -> dict[st
     scored = [row for row in rows if row["predicted"] is not None and row["predicted_edited"] is not None]
     marks = [[row[name] for name in ("gold", "gold_edited", "predicted", "predicted_edited")] for row in scored]
     gold, gold_edited, predicted, predicted_edited = np.array(marks, np.float64).reshape(-1, 4).T
-    one, inside = np.ones(len(scored)), (predicted_edited >= 0.5).astype(np.float64)
-    change, gold_change = np.abs(predicted_edited - predicted), np.abs(gold_edited - gold)
+    one = np.ones(len(scored))
+    inside = (predicted_edited >= 0.5).astype(np.float64)
+    change = np.abs(predicted_edited - predicted)
+    gold_change = np.abs(gold_edited - gold)
     responses = np.array([row["response_id"] for row in scored], dtype=object)
     row = {name: rows[0][name] for name in ("rater_id", "edit", "family", "totals")}
     row |= {"n": len(scored), "unscored": len(rows) - len(scored), "in_rubric_n": int(inside.sum())}

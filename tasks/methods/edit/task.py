@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
-from rubricflow.tasks.core.contracts.settings.edit import STARTS, TUNED
+from rubricflow.tasks.core.contracts.settings.methods import STARTS, TUNED
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.edit import (
     TESTED,
@@ -31,11 +31,12 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Policies,
     Revisions,
     Rollouts,
+    RuleFaithfulness,
+    RuleTests,
     Separations,
     Steps,
 )
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
-from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.files import file_digest, named
@@ -194,14 +195,17 @@ def _measure_signals(workspace: Workspace, seed: int) -> None:
             rows += step_rows("base", seed, attempt, belief, support)
         return {Steps: rows}
 
-    label, count = f"seed {seed}: signals of rollouts", workspace.plan.revising.rollouts
+    label = f"seed {seed}: signals of rollouts"
+    count = workspace.plan.revising.rollouts
     in_chunks(workspace.run, f"signals-{seed}", workspace.samples.train, fill, label, count)
 
 
 def _select_steps(workspace: Workspace, seed: int) -> None:
     """Adds to the signals what only all of them tell. That rests on columns which a shard has with and without it, so a
     kill between two shards does no harm."""
-    run, plan, train = workspace.run, workspace.plan, workspace.samples.train
+    run = workspace.run
+    plan = workspace.plan
+    train = workspace.samples.train
     if run.done(STAGE, f"selection-{seed}"):
         return
     attempts = attempts_of(workspace, seed, train)
@@ -221,7 +225,10 @@ def _select_steps(workspace: Workspace, seed: int) -> None:
 
 def _revise(workspace: Workspace, arm: Arm, seed: int) -> None:
     """Attempts to mend the wrong rollouts for the arm's pool, and what is believed along those that succeed."""
-    run, plan, policy, prompts = workspace.run, workspace.plan, workspace.policy, workspace.prompts
+    run = workspace.run
+    plan = workspace.plan
+    policy = workspace.policy
+    prompts = workspace.prompts
 
     def fill(shard: str, samples: Sequence[Sample]) -> Tables:
         attempts = [attempt for attempt in attempts_of(workspace, seed, samples) if is_wrong(attempt)]
@@ -266,7 +273,8 @@ def _train_arm(workspace: Workspace, arm: Arm, seed: int) -> None:
             print(f"edit: seed {seed}: {arm}: fine-tuning on {len(texts):,} texts")
             prompts = {sample.response_id: workspace.prompts.grade(sample) for sample in workspace.samples.train}
             pairs = [(prompts[text.response_id], text.completion, text.ends) for text in texts]
-            plan, folder = workspace.plan, workspace.folder(arm, seed)
+            plan = workspace.plan
+            folder = workspace.folder(arm, seed)
             tuned = fine_tune(workspace.policy, pairs, plan.fine_tuning, plan.adapter, seed=seed, folder=folder)
             row["demonstrations"] = len(texts)
             tables[Demonstrations] = [{"arm": arm, "seed": seed, **text._asdict()} for text in texts]
@@ -323,7 +331,10 @@ def _measure_arm(workspace: Workspace, arm: Arm, seed: int) -> None:
     if adapters is None:
         return
     policy = cache(lambda: workspace.policy_with(adapters))
-    run, plan, prompts, samples = workspace.run, workspace.plan, workspace.prompts, workspace.samples
+    run = workspace.run
+    plan = workspace.plan
+    prompts = workspace.prompts
+    samples = workspace.samples
 
     def greedy(shard: str, part: Sequence[Sample]) -> Tables:
         rows = written(workspace, shard, arm, seed, policy(), part)
@@ -347,7 +358,8 @@ def _measure_arm(workspace: Workspace, arm: Arm, seed: int) -> None:
     in_chunks(run, f"greedy-{arm}-{seed}", samples.test, greedy, f"{label} test responses")
     if plan.faithfulness:
         in_chunks(run, f"rules-{arm}-{seed}", samples.test, rules, f"{label} rule tests of responses")
-    start, shard = STARTS.get(arm, "base"), f"probe-{arm}-{seed}"
+    start = STARTS.get(arm, "base")
+    shard = f"probe-{arm}-{seed}"
     if start == "base" or run.done(STAGE, shard):
         return
     # How far the arm's beliefs moved from its start's, on the start's greedy rollouts
@@ -358,6 +370,7 @@ def _measure_arm(workspace: Workspace, arm: Arm, seed: int) -> None:
     for part in TESTED:
         rollouts = [(by_id[row["response_id"]], row["text"]) for row in spaced(greedy_rows, part)]
         if rollouts:
-            reached, initial = beliefs(policy(), prompts, rollouts), beliefs(before, prompts, rollouts)
+            reached = beliefs(policy(), prompts, rollouts)
+            initial = beliefs(before, prompts, rollouts)
             probed += probe_rows(arm, seed, part, reached, initial)
     run.commit(STAGE, shard, {ArmMetrics: probed})

@@ -142,7 +142,9 @@ def _flat(tree: Tree) -> _Flat:
     ends = np.cumsum(counts)
     before = np.zeros(len(read), np.int64)  # tokens before each node on its path
     ancestors = np.eye(len(read), dtype=np.bool_)  # a node and those above it
-    sources, targets, owners = list[int](), list[int](), list[int]()
+    sources = list[int]()
+    targets = list[int]()
+    owners = list[int]()
     for number, node in enumerate(tree.nodes):
         if node.parent != ROOT:
             before[number] = before[node.parent] + len(tree.nodes[node.parent].ids)

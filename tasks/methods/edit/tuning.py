@@ -7,7 +7,6 @@ done.json. A folder with done.json is read; without it the training goes on from
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
@@ -22,9 +21,10 @@ from typing import Any
 import torch
 
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.contracts.settings.edit import FineTuning
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
+from rubricflow.tasks.core.contracts.settings.methods import FineTuning
 from rubricflow.tasks.core.store.files import write_atomically
+from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.methods.edit.policy import Policy
 
 Metrics = Mapping[str, str]
@@ -113,7 +113,7 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> Tuned | None:
     identity: whatever the result depends on. A new folder is made and marked with it.
     """
     mark = folder / "plan.json"
-    digest = hashlib.sha256(repr(sorted(identity.items())).encode("utf-8")).hexdigest()
+    digest = text_digest(repr(sorted(identity.items())))
     if not mark.exists():
         write_atomically(mark, json.dumps({"sha256": digest}).encode())
     elif json.loads(mark.read_bytes()).get("sha256") != digest:
@@ -190,7 +190,8 @@ def check_fits(policy: Policy, tokens: int, name: str) -> None:
 @contextmanager
 def borrowed_model(policy: Policy) -> Iterator[None]:
     """The policy's model is a trainer's within, and afterwards as it was, without adapter and without patches."""
-    model, before = policy.model, dict(vars(policy.model))
+    model = policy.model
+    before = dict(vars(policy.model))
     try:
         yield
     finally:
@@ -236,10 +237,11 @@ def train(trainer: Any, folder: Path, metrics: Metrics) -> Tuned:
             if row.get(library_name) is not None:
                 history.append((int(row["step"]), name, float(row[library_name])))
     learning = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
+    seconds = sum(row.get("seconds", 0.0) for row in rows)
     tuned = Tuned(
         adapter=folder / "adapter",
         steps=int(trainer.state.global_step),
-        seconds=round(sum(row.get("seconds", 0.0) for row in rows), 3),
+        seconds=round(seconds, 3),
         parameters=sum(parameter.numel() for parameter in learning),
         history=tuple(history),
     )

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.schema import Row
-from rubricflow.tasks.core.contracts.settings.edit import STARTS, Edit
+from rubricflow.tasks.core.contracts.settings.methods import STARTS, Edit
 from rubricflow.tasks.core.contracts.tables.edit import Arm, Rollouts
 from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.store.files import digest_of

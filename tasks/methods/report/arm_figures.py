@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from rubricflow.tasks.core.contracts.settings.edit import Edit
-from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED, Tested
-from rubricflow.tasks.core.contracts.tables.rules import FAMILIES, RULE_EDITS, TOTALS
+from rubricflow.tasks.core.contracts.settings.methods import Edit
+from rubricflow.tasks.core.contracts.tables.edit import ARMS, FAMILIES, RULE_EDITS, TESTED, TOTALS, Tested
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Table, count
 
@@ -248,7 +247,8 @@ def rule_tables(faithfulness: pa.Table) -> Iterator[Table]:
         tested = frame[(frame["totals"] == totals) & (frame["family"] == family)]
         edits = [edit for edit in RULE_EDITS if (tested["edit"] == edit).any()]
         for measure, (*_, words) in RULE_MEASURES.items() if edits else ():
-            figures, rows = rule_figures(tested, measure, "grader", "edit"), list[Cells]()
+            figures = rule_figures(tested, measure, "grader", "edit")
+            rows = list[Cells]()
             for grader, n in _graders(tested).items():
                 cells = [figures.get((grader, edit), SeedFigure(None)) for edit in edits]
                 rows.append((grader, count(n), *cells))

@@ -9,12 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.settings.edit import STARTS
+from rubricflow.tasks.core.contracts.settings.methods import STARTS
 from rubricflow.tasks.core.contracts.tables.edit import ARMS, TESTED
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_chart, line_chart
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section, setting_facts
+from rubricflow.tasks.core.display.page import Drawing, Key, Page, Section, rendered, setting_facts
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count
 from rubricflow.tasks.methods.report import arm_figures as figures
 from rubricflow.tasks.methods.report import cases
@@ -55,7 +54,8 @@ def content(view: EditView) -> Page:
             if figure.value is not None:
                 spread = "" if figure.se is None else f"± {say.number(figure.se)} over seeds"
                 keys.append(Key(f"QWK, {part}, {ARMS[arm]}", say.number(figure.value), (figure.interval, spread)))
-    seeds, policy = say.plural(len(view.settings.seeds), "seed"), say.name(view.settings.policy)
+    seeds = say.plural(len(view.settings.seeds), "seed")
+    policy = say.name(view.settings.policy)
     sections = list(_sections(view, arms, gaps))
     lead = f"{say.plural(len(there), 'arm')}, {seeds}, policy {policy}. {figures.clear_differences(gaps)}"
     shown = [section for section in sections if section.tables or section.small or section.drawings]
@@ -63,13 +63,14 @@ def content(view: EditView) -> Page:
 
 
 def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[Section]:
+    bars = [Drawing(panel.title, bar_chart(panel)) for panel in figures.panels(arms)]
     yield Section(
         "arms",
         "Arms: who marks best?",
         figures.best(arms),
         f"{HOW} Unmarked: the grading states no mark by itself. Where it did once it was asked for it, that mark "
         "counts; a response without any is wrong in accuracy and within 1, and left out of QWK and MAE.",
-        drawings=[Drawing(panel.title, bar_chart(panel)) for panel in figures.panels(arms)],
+        drawings=bars,
         tables=_filled(figures.summary_table(view.metrics, part) for part in TESTED),
     )
     yield Section(
@@ -108,13 +109,14 @@ def _sections(view: EditView, arms: SeedFigures, gaps: SeedFigures) -> Iterator[
     )
     left = cases.phases(view)
     pools = (cases.revision_table(view.revisions), cases.pool_table(view.demonstrations))
+    separations = cases.separation_table(view.separations)
     yield Section(
         "selection",
         "Selection: what became of wrong rollouts?",
         cases.takeaway(left),
         "Rollouts of the base policy on the training responses; a rollout without a mark counts as wrong.",
         drawings=list(cases.selection_drawings(view, left)),
-        tables=_filled((*pools, cases.separation_table(view.separations))),
+        tables=_filled((*pools, separations)),
         notes=list(cases.refusal_notes(view.revisions)),
         folded="Revisions and training pools",
     )
@@ -168,7 +170,8 @@ def curves(view: EditView) -> Iterator[Drawing]:
 
 def _points(view: EditView) -> pd.DataFrame:
     """Means over seeds by arm, part, metric and step; QWK before the first update is that of the arm's start."""
-    metrics, frames = view.metrics.to_pandas(), [view.learning.to_pandas()]
+    metrics = view.metrics.to_pandas()
+    frames = [view.learning.to_pandas()]
     trained = set(view.policies.filter(pc.field("updates") > 0)["arm"].to_pylist())
     for arm, start in STARTS.items():
         if arm in trained:

@@ -11,11 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.settings.edit import TUNED
+from rubricflow.tasks.core.contracts.settings.methods import TUNED
 from rubricflow.tasks.core.contracts.tables.edit import ARMS, FATES
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_chart, line_chart
-from rubricflow.tasks.core.display.section import Drawing
+from rubricflow.tasks.core.display.page import Drawing
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Row, Table, count, number
 from rubricflow.tasks.methods.report.arm_figures import EditView, Key
 
@@ -50,7 +50,8 @@ class RevisedCase(NamedTuple):
     @property
     def title(self) -> str:
         """Which rollout it is, and how its revision fared."""
-        gold, marks = self.rollout["gold"], self.revision["marks"]
+        gold = self.rollout["gold"]
+        marks = self.revision["marks"]
         reached = sum(mark == gold for mark in marks)
         rollout = f"{say.name(self.rollout['response_id'])}, rollout {self.rollout['sample']}"
         outcome = f"{reached} of {say.plural(len(marks), 'continuation')} of the revision reach it"
@@ -75,7 +76,8 @@ def revised_cases(view: EditView) -> Iterator[RevisedCase]:
     for key in needs_texts(view.revisions):
         seed, response, sample = key
         own = (pc.field("seed") == seed) & (pc.field("response_id") == response) & (pc.field("sample") == sample)
-        base, edit_sft = pc.field("arm") == "base", pc.field("arm") == "edit_sft"
+        base = pc.field("arm") == "base"
+        edit_sft = pc.field("arm") == "edit_sft"
         rollouts = view.rollouts.filter(own & base & (pc.field("part") == "train")).to_pylist()
         steps = view.steps.filter(own & base).sort_by("step").to_pylist()
         if rollouts and steps and key in view.texts:
@@ -88,7 +90,8 @@ def revised_cases(view: EditView) -> Iterator[RevisedCase]:
 
 def belief_chart(case: RevisedCase) -> Drawing:
     """The expected mark along a rollout and along what it was mended to, with the gold mark as a level line."""
-    gold, top = float(case.rollout["gold"]), float(case.rollout["top"])
+    gold = float(case.rollout["gold"])
+    top = float(case.rollout["top"])
     written, mended = (
         tuple(ChartPoint(float(step["step"]), step["expected"]) for step in steps)
         for steps in (case.steps, case.mended)
@@ -176,7 +179,8 @@ def revision_table(revisions: pa.Table) -> Table:
     """What became of the revisions of every arm that has its own."""
     rows = list[Cells]()
     for arm, own in _by_arm(revisions, TUNED):
-        kept, taken = own[own["kept"]], own["sub_steps"].str.len() > 0
+        kept = own[own["kept"]]
+        taken = own["sub_steps"].str.len() > 0
         numbers = (_rollouts(own), len(own), int(taken.sum()), len(kept))
         rows.append((arm, *map(count, numbers), Cell(len(kept) / len(own), digits=2), count(_rollouts(kept))))
     header = ("Arm", "rollouts", "revisions", "taken", "kept", "kept share", "rollouts mended")

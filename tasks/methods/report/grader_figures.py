@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.contracts.settings.bottleneck import METHODS, Training
+from rubricflow.tasks.core.contracts.settings.methods import METHODS, Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import GRADE_METRICS, INTERVENTIONS, ORDERS
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint
@@ -316,7 +316,8 @@ def link_table(links: pa.Table, names: Mapping[str, str]) -> Table:
 
     links: of one grader; names: concept → what people read, in order.
     """
-    places, found = [*names], dict[tuple[str, str], float | None]()
+    places = [*names]
+    found = dict[tuple[str, str], float | None]()
     for row in links.to_pylist():
         first, second = sorted((row["a"], row["b"]), key=places.index)
         found[first, second], found[second, first] = row["label_correlation"], row["partial_correlation"]

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
+from rubricflow.tasks.core.contracts.settings.methods import Bottleneck
 from rubricflow.tasks.core.contracts.tables.bottleneck import GRADE_METRICS, ORDERS
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart, line_chart
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section, setting_facts
+from rubricflow.tasks.core.display.page import Drawing, Key, Page, Section, rendered, setting_facts
 from rubricflow.tasks.core.display.table import Bar, Cell, Panel, Table, count
 from rubricflow.tasks.methods.report import grader_figures as figures
 from rubricflow.tasks.methods.report import traces
@@ -72,7 +71,8 @@ def content(view: BottleneckView) -> Page:
     graders = Graders(view.trials, view.settings.methods)
     shown = graders.own[graders.own["metric"].isin([column.metric for column in figures.COLUMNS])]
     tested = int(shown["n"].max()) if len(shown) else 0
-    trained, seeds = say.plural(len(graders.trained), "trained grader"), say.plural(len(view.settings.seeds), "seed")
+    trained = say.plural(len(graders.trained), "trained grader")
+    seeds = say.plural(len(view.settings.seeds), "seed")
     keys = []
     for column, words in ((QWK, "Grade, QWK"), (CONCEPTS, "Concepts, macro-F1"), (ECE, "Ordinal calibration error")):
         cell, people = (graders.cell(grader, column) for grader in (graders.main, HUMAN))
@@ -81,18 +81,20 @@ def content(view: BottleneckView) -> Page:
             by_people = f"people {say.number(people.value)}" if people.value is not None else ""
             keys.append(Key(f"{words}, {grader_name(graders.main)}", say.number(cell.value), (spread, by_people)))
     lead = f"{trained}, {seeds} each, on {say.plural(tested, 'held-out response')}."
-    sections, study = list(_sections(view, graders)), say.name(view.study)
+    sections = list(_sections(view, graders))
+    study = say.name(view.study)
     return Page("Grader report", study, figures.sentence(graders), sections, lead=lead, keys=keys)
 
 
 def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:
+    bars = [*_bars(graders, QWK, "Grade: QWK"), *_bars(graders, CONCEPTS, "Concepts: macro-F1")]
     yield Section(
         "graders",
         "Graders compared: does the bottleneck cost or gain?",
         figures.best_graders(graders),
         "± is one standard deviation over seeds, of people over pairs of persons, on the same responses: it does not "
         "say how far figures would move with other responses.",
-        drawings=[*_bars(graders, QWK, "Grade: QWK"), *_bars(graders, CONCEPTS, "Concepts: macro-F1")],
+        drawings=bars,
         tables=(figures.summary_table(graders), figures.concept_table(graders, view.names)),
     )
     yield from _interventions(view, graders)
@@ -144,7 +146,8 @@ def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:
 
 def _moved(sweep: Table) -> str:
     """How far the grade's macro-F1 moves over a sweep."""
-    place, known = sweep.header.index(figures.MACRO_F1.words), list[float]()
+    place = sweep.header.index(figures.MACRO_F1.words)
+    known = list[float]()
     for row in sweep.rows:
         cell = row[place]
         if isinstance(cell, Cell) and cell.value is not None:
@@ -172,7 +175,8 @@ def _interventions(view: BottleneckView, graders: Graders) -> Iterator[Section]:
         return
     drawings = []
     for method in drawn:
-        name, lines = grader_name(method), figures.kind_lines(points, method)
+        name = grader_name(method)
+        lines = figures.kind_lines(points, method)
         drawings.append(
             Drawing(name, line_chart(name, lines, "concepts set", GRADE_METRICS[metric], within=(0.0, 1.0)))
         )
@@ -222,7 +226,8 @@ def _traces(view: BottleneckView) -> Iterator[Section]:
 
 def _pictures(view: BottleneckView) -> dict[str, Drawing]:
     """The traces that are shown, by response."""
-    best, traced = traces.exported(view.models), traces.by_response(view.traces)
+    best = traces.exported(view.models)
+    traced = traces.by_response(view.traces)
     if not best:
         return {}
     drawn = {}

@@ -20,11 +20,11 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Policies,
     Revisions,
     Rollouts,
+    RuleFaithfulness,
     Separations,
     Steps,
 )
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
@@ -51,7 +51,8 @@ def report_graders(run: Run, manifest: Path) -> str:
     the same as artifacts in the Prefect UI."""
     page = write_graders(run)
     trials = run.read(run.ref(Trials, "bottleneck"))
-    rows, methods = grader_rows(trials), len(trials["method"].unique())
+    rows = grader_rows(trials)
+    methods = len(trials["method"].unique())
     table = Table("trials", "Graders on the test split: mean ± standard deviation over seeds", GRADERS, rows)
     sentence = f"{say.plural(methods, 'grader')} trained and compared on the test split"
     return publish(run, "grader", sentence, table, {"manifest": manifest, "tables": run.folder}, page)
@@ -61,7 +62,8 @@ def write_graders(run: Run) -> Path:
     """Write `<run>/bottleneck.html` and a picture of each response traced in it; StoreError where nobody trained."""
     study = Study.model_validate(read_manifest(run)["identity"]["study"])
     assert study.bottleneck is not None  # nothing was trained without
-    models, traces = run.read(run.ref(Models, "bottleneck")), run.read(run.ref(Traces, "bottleneck"))
+    models = run.read(run.ref(Models, "bottleneck"))
+    traces = run.read(run.ref(Traces, "bottleneck"))
     bundle = next(iter(unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values()))
     is_traced = pc.field("response_id").isin(pa.array([*traced_responses(traces, models)], pa.string()))
     texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], is_traced).to_pylist()

@@ -140,11 +140,13 @@ def picture(rows: Mapping[str, Row], text: str, names: Mapping[str, str], head: 
 def waterfall(added: Sequence[float], logit: float) -> list[Fall]:
     """A step for each number that is added, and the logit as a last one from 0."""
     ends = [0.0, *accumulate(added)]
-    low, high = min(*ends, logit), max(*ends, logit)
+    low = min(*ends, logit)
+    high = max(*ends, logit)
     scale = REACH / max(high - low, 1e-9)
     falls = []
     for before, after in (*pairwise(ends), (0.0, logit)):
-        start, end = (before - low) * scale, (after - low) * scale
+        start = (before - low) * scale
+        end = (after - low) * scale
         falls.append(Fall(start, end, min(start, end), abs(end - start)))
     return falls
 

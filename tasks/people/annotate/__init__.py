@@ -1,7 +1,6 @@
 """Annotate: annotators' judgments and final labels in; agreement and construction checks out.
 
-- propose: a model proposes an inventory of concepts, which educators then edit
 - agreement: how far raters of concepts agree; table `agreements`
-- inventory: whether an inventory keeps what it is constructed by; table `constructions`
+- inventory: whether an inventory keeps what it is constructed by, table `constructions`; a model proposes a first one
 - task: the stage entry points
 """

@@ -69,7 +69,8 @@ def agreements(
         drawn = draw_totals(sums, draws, seed) if draws else totals
         names = " and ".join(name for name, _ in group)
         for concept, total, resampled, table in zip(tables, totals, drawn, sums, strict=True):
-            n, responses = int(total[0, -1]), int(np.count_nonzero(table[:, -1]))
+            n = int(total[0, -1])
+            responses = int(np.count_nonzero(table[:, -1]))
             mixed = concept == ALL and len(set(criteria.values())) > 1
             for metric in METRICS if len(group) == 2 else METRICS[:1]:
                 row = {"phase": phase, "raters": names, "criterion_id": concept, "metric": metric, "n": n}

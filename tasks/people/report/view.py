@@ -24,8 +24,7 @@ from rubricflow.tasks.core.contracts.tables.people import (
 )
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Key, Page, Section
+from rubricflow.tasks.core.display.page import Drawing, Key, Page, Section, rendered
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Row, Table, count, number
 from rubricflow.tasks.core.stats.bootstrap import cautions
 
@@ -68,7 +67,8 @@ def content(view: AnnotationView) -> Page:
                 below = cell.interval, f"{agreement.labels(raters, phase, ALL)} labels"
                 keys.append(Key(f"{words}, {pair_title(raters, phase)}", say.number(cell.value), below))
     lead = f"{say.plural(len(view.names), 'concept')}. {settled_takeaway(view.labels)}."
-    sections, study = list(_sections(view, agreement)), say.name(view.study)
+    sections = list(_sections(view, agreement))
+    study = say.name(view.study)
     return Page("Annotation report", study, sentence(agreement), sections, lead=lead, keys=keys)
 
 
@@ -104,7 +104,8 @@ def _sections(view: AnnotationView, agreement: AgreementFigures) -> Iterator[Sec
     checks = view.constructions.to_pylist()
     if checks:
         outcomes = [row["outcome"] for row in checks]
-        broken, decided = outcomes.count("broken"), len(outcomes) - outcomes.count("unknown")
+        broken = outcomes.count("broken")
+        decided = len(outcomes) - outcomes.count("unknown")
         yield Section(
             "inventory",
             "Inventory: is it built as it should be?",

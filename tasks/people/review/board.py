@@ -83,7 +83,8 @@ class GraderHead(Frozen):
 
     @model_validator(mode="after")
     def _fits(self) -> GraderHead:
-        concepts, grades = len(self.criteria), len(self.scores)
+        concepts = len(self.criteria)
+        grades = len(self.scores)
         rows = {len(row) for row in (*self.correction, *self.weights)} == {concepts}
         shapes = len(self.tops) == len(self.correction) == concepts and len(self.weights) == len(self.bias) == grades
         numbers = chain(self.bias, self.scores, *self.correction, *self.weights)
@@ -227,7 +228,8 @@ class Board:
         one scale, nothing at all. What could not be read has no score, and is no empty answer."""
         groups = defaultdict[tuple[str, ...], list[QueuedCase]](list)
         for case in self.cases:
-            predicted, words = self.predictions.get(case.response_id), case.text.strip()
+            predicted = self.predictions.get(case.response_id)
+            words = case.text.strip()
             is_read = bool(words) or (predicted is not None and predicted.score is not None)
             if case.subject_kind == "score" and not case.marked and is_read:
                 scale = score_texts(self.scales[case.rubric_id])

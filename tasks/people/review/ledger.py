@@ -236,7 +236,8 @@ _LAST_NUMBER = "SELECT seq FROM sqlite_sequence WHERE name = 'acts'"
 def _rules(act: Act) -> Iterator[tuple[str, bool]]:
     """What must hold of an act, in words that end its sentence when broken."""
     says = act.kind in ("vote", "adjudicate")
-    is_score, has_comment = act.subject_kind == "score", bool((act.comment or "").strip())
+    is_score = act.subject_kind == "score"
+    has_comment = bool((act.comment or "").strip())
     try:
         json.dumps(_cells(act), ensure_ascii=False).encode()  # half a surrogate pair cannot be encoded
     except UnicodeEncodeError:

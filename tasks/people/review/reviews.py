@@ -106,7 +106,8 @@ class Reviews:
         """What people have come to on a case, by the acts so far."""
         if case.response_id in self._states:
             return self._states[case.response_id]
-        name, needed = case.response_id, self.needed(case)
+        name = case.response_id
+        needed = self.needed(case)
         current = {(name, ballot["criterion_id"]): ballot["digest"] for ballot in self.ballots(case)}
         valid = valid_acts(self._by_case.get(name, []), current, {name: case.marked_at})
         counted: dict[str, dict[str | None, Stored]] = defaultdict(dict)
@@ -216,7 +217,8 @@ class Reviews:
     def copies(self, case: QueuedCase, submission: Act) -> list[Act]:
         """A reviewer's votes and note on a case, submitted, for the cases that are alike; levels only of the same
         question. Their ids follow from the submission's."""
-        part, copies = self.part(case, submission.rater_id), list[Act]()
+        part = self.part(case, submission.rater_id)
+        copies = list[Act]()
         notes = [note for note in self.state(case).notes if note.rater_id == submission.rater_id]
         for other in self.alike(case):
             digests = {ballot["criterion_id"]: ballot["digest"] for ballot in self.ballots(other)}
@@ -297,6 +299,7 @@ def informed(acts: Iterable[Stored]) -> set[tuple[str, str]]:
 def with_blindness(acts: Iterable[Act], stored: Sequence[Stored]) -> list[Act]:
     """Acts from outside the page, of which none is blind where the page has shown its rater more, by the acts that are
     stored."""
-    shown, blind = informed(stored), {act.act_id: act.blind for act in stored}
+    shown = informed(stored)
+    blind = {act.act_id: act.blind for act in stored}
     fresh = ((act, False if (act.rater_id, act.response_id) in shown else act.blind) for act in acts)
     return [replace(act, blind=blind.get(act.act_id, is_blind)) for act, is_blind in fresh]

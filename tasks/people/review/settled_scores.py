@@ -67,11 +67,14 @@ def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: b
     """
     if not run.done("calibrate", "all"):
         return 0
-    people, words, root = people_of(run), _notes_of(run), run.warehouse.root
+    people = people_of(run)
+    words = _notes_of(run)
+    root = run.warehouse.root
     if keep and target is not None:
         keep_marks(run, study, people, words)
     in_data = scores_in_data(people, words, acts_of(root, study, marks=True) if target is not None else (), target)
-    acts, is_there = acts_of(root, study), run.done(STAGE, "all")
+    acts = acts_of(root, study)
+    is_there = run.done(STAGE, "all")
     if not (acts or in_data or is_there):
         return 0
     responses = run.ref(Responses, "ingest")
@@ -101,7 +104,8 @@ def keep_settled_scores(run: Run, study: str, target: str | None = None, keep: b
     rows = []
     for machine in run.table(Predictions, "calibrate", columns, decided).to_pylist():
         name = machine["response_id"]
-        data, note = in_data.get(name, ScoreInData()), notes.get(name)
+        data = in_data.get(name, ScoreInData())
+        note = notes.get(name)
         row = settled_score(machine, data, of_score[name], results.get((name, None)), note)
         rows.append(row | {"levels": levels[name]})
     if rows or is_there:
@@ -168,7 +172,8 @@ def keep_marks(run: Run, study: str, people: pa.Table, notes: Mapping[_Given, st
     """Add to the ledger the marks and notes that are new or have changed since it was asked last, and that some are
     gone. A bucket keeps no ledger: there, marks have no time. Nor have those that an earlier run read when marks
     decided nothing, where people have decided on the answer since: nobody can tell that the mark came later."""
-    root, given = run.warehouse.root, _given(people)
+    root = run.warehouse.root
+    given = _given(people)
     if mirrored_by(root) or not (given or notes or (root / LEDGER).exists()):
         return
     now = {key: (_text(given.get(key)), notes.get(key)) for key in {**given, **notes}}
@@ -213,19 +218,23 @@ def scores_in_data(
 ) -> dict[str, ScoreInData]:
     """Response → what the data hold of its score. read: marks as the ledger has them; target: the study's, None where
     marks are no decisions: then only scores that people had settled on count."""
-    record, of_target = defaultdict[_Given, list[Stored]](list), dict[str, float]()
-    given, settled = _given(people), _given(people.filter(pc.equal(people["rater_kind"], "adjudication"))).keys()
+    record = defaultdict[_Given, list[Stored]](list)
+    of_target = dict[str, float]()
+    given = _given(people)
+    settled = _given(people.filter(pc.equal(people["rater_kind"], "adjudication"))).keys()
     if target is None:
         given = {key: score for key, score in given.items() if key in settled}
     else:
         of_target = dict(pairs(target_scores(people, target)))
         for act in read:
             record[act.response_id, act.rater_id].append(act)
-    found, resolved = defaultdict[str, ScoreInData](ScoreInData), defaultdict[str, dict[str, float]](dict)
+    found = defaultdict[str, ScoreInData](ScoreInData)
+    resolved = defaultdict[str, dict[str, float]](dict)
     for response, rater in settled:
         resolved[response][rater] = given[response, rater]
     for key in sorted({*given, *notes, *record}):
-        one, acts = found[key[0]], record.get(key, [])
+        one = found[key[0]]
+        acts = record.get(key, [])
         one.steps += _steps(key[1], "data" if key in settled else "mark", acts, _text(given.get(key)))
         if key in given and target is not None:
             one.marks[key[1]] = given[key]

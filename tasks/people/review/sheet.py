@@ -193,7 +193,8 @@ def read_sheet(path: Path, study: str, questions: Iterable[ReviewQuestion], rate
         if name not in sheet.columns:
             raise InputError("there must be one such column, as the sheet was written", file=path, field=name)
     for sheet_row in sheet.rows():
-        row, cells = sheet_row.number, dict(zip(sheet.columns, sheet_row.cells, strict=True))
+        row = sheet_row.number
+        cells = dict(zip(sheet.columns, sheet_row.cells, strict=True))
         for name in NEEDED:
             if isinstance(cells[name], UnreadableCell):
                 rule, hint = cells[name]
@@ -241,7 +242,8 @@ def _answer(path: Path, row: int, cells: Mapping[str, str], question: ReviewQues
     number = number_of(value.replace(",", "."))  # a spreadsheet may write 2 as 2.0, or with a comma
     if number is not None:
         value = next((choice for choice in question.choices if float(choice) == number), value)
-    comment, seen = cells["comment"].strip() or None, cells["digest"].strip()
+    comment = cells["comment"].strip() or None
+    seen = cells["digest"].strip()
     broken = fault(question, value, comment)
     if broken:
         raise InputError(broken, file=path, row=row, field="comment" if value == CANNOT_BE_JUDGED else "level")

@@ -8,7 +8,6 @@ asked about is said without any level or score, as those who vote blind read it,
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.people.review.board import chance_of, digests_of, rubrics
 from rubricflow.tasks.people.review.ledger import ActSnapshot, acts_of
 from rubricflow.tasks.people.review.settle import settle, valid_acts, vote_rows
@@ -169,7 +169,8 @@ def label_queue(
     depend on who else is there. `plan.most` keeps the first so many, of which the audit gets its share.
     """
     level, probability = (np.stack([labels[name] for labels in annotators]) for name in ("level", "probability"))
-    top, missing = np.maximum(cells["top"].to_numpy(), 1), np.isnan(level).sum(axis=0)
+    top = np.maximum(cells["top"].to_numpy(), 1)
+    missing = np.isnan(level).sum(axis=0)
     gap = np.nan_to_num(np.abs(level[0] - level[1]))
     failed = np.sum([labels["ungrounded"] for labels in annotators], axis=0)
     unsure = np.where(np.isnan(probability), 0.5, 1 - probability).prod(axis=0)
@@ -204,7 +205,7 @@ def label_queue(
     queued = np.flatnonzero(doubtful)
     queued = queued[np.argsort(-priority[queued], kind="stable")]
     # Those that the audit draws: by chance but always the same ones, in an order that is by chance too
-    number = {name: hashlib.sha256(f"{plan.seed}:{name}".encode()).digest()[:8] for name in responses[~doubtful]}
+    number = {name: digest_bytes(f"{plan.seed}:{name}")[:8] for name in responses[~doubtful]}
     chosen = [name for name, drawn in number.items() if int.from_bytes(drawn, "big") < plan.audit * 2**64]
     checked = sorted(chosen, key=number.__getitem__)
     if plan.most is not None:

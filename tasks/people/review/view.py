@@ -159,7 +159,8 @@ def list_cases(reviews: Reviews, rater: str, adjudicating: bool = False) -> Reco
     ]
     rows = []
     for case in board.cases:
-        part, needed = reviews.part(case, rater), reviews.needed(case)
+        part = reviews.part(case, rater)
+        needed = reviews.needed(case)
         shown = reviews.visibility(case, rater).machine and reviews.was_shown(case, rater)
         row = {
             "subject_kind": case.subject_kind,
@@ -202,7 +203,8 @@ def show_case(reviews: Reviews, case: QueuedCase, rater: str, adjudicating: bool
     sees = reviews.visibility(case, rater, adjudicating)
     if any(sees):
         reviews.show(case, rater)
-    part, board = reviews.part(case, rater), reviews.board
+    part = reviews.part(case, rater)
+    board = reviews.board
     machine: _Machine = {}
     is_told = sees.machine or board.shows == "explanation"
     from_machine: Record = {"predicted": None, "grader": None, "history": ()}
@@ -276,13 +278,15 @@ def _explained(explanation: str, machine: _Machine) -> list[Record]:
 
 
 def _ballot(ballot: Record, case: QueuedCase, part: ReviewerCase, machine: _Machine, sees_verdict: bool) -> Record:
-    criterion, mine = ballot["criterion_id"], part.votes.get(ballot["criterion_id"])
+    criterion = ballot["criterion_id"]
+    mine = part.votes.get(ballot["criterion_id"])
     values = [option["value"] for option in ballot["options"]]
+    labels = [_label(rater, row, values, case, sees_verdict) for rater, row in machine.get(criterion, ())]
     return {
         **ballot,
         "doubtful": sees_verdict and bool(machine) and criterion in case.doubtful,
         "mine": _content(mine) if mine else None,
-        "machine": [_label(rater, row, values, case, sees_verdict) for rater, row in machine.get(criterion, ())],
+        "machine": labels,
     }
 
 
@@ -297,7 +301,9 @@ def _label(rater: str, row: Row, values: list[str], case: QueuedCase, sees_verdi
     if not sees_verdict:
         told = {"rater": rater, "hidden": True, "quotes": quotes}
         return told | dict.fromkeys(("value", "probability", "reason", "stated", "action"))
-    level, stated, reason = row["decision"], row["stated"], row["unscored_reason"]
+    level = row["decision"]
+    stated = row["stated"]
+    reason = row["unscored_reason"]
     return {
         "rater": rater,
         "value": None if level is None else values[level],

@@ -18,8 +18,8 @@ from rubricflow.tasks.core.contracts.tables.judging import Judgments, Supports
 from rubricflow.tasks.core.contracts.tables.people import NextLabels, Queue, SettledScores
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.reasons import Rules, by_scope, marked_by, score_step, why_waits
 from rubricflow.tasks.core.display.table import Record, Row
+from rubricflow.tasks.core.display.verdict import Rules, by_scope, marked_by, score_step, why_waits
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.core.store.warehouse import Run
@@ -73,7 +73,9 @@ def score_queue(final_scores: pa.Table, rules: Rules) -> list[Record]:
     cases.sort(key=lambda case: (case["risk"] is None, -(case["risk"] or 0), case["response_id"]))
     queue: dict[str, Record] = {}
     for case in cases:
-        why, risk, name = say.sentence(why_waits(case, rules)), case["risk"], case["response_id"]
+        why = say.sentence(why_waits(case, rules))
+        risk = case["risk"]
+        name = case["response_id"]
         if risk is not None and case["route_reason"] != "risk":
             why = f"{why}; estimated risk {say.share(risk)}"
         queue.setdefault(name, {"response_id": name, "why": why})
@@ -93,7 +95,9 @@ def marked_scores(run: Run) -> list[Record]:
     marked = []
     for row in settled.to_pylist(maps_as_pydicts="strict"):
         # Whose marks an answer has and, where there are several, what counts
-        why, name, score = say.sentence(marked_by(row["marks"])), row["response_id"], row["score"]
+        why = say.sentence(marked_by(row["marks"]))
+        name = row["response_id"]
+        score = row["score"]
         if len(row["marks"]) > 1 and row["settled_by"] in ("marked", "in_data", "data_differ"):
             why += ": which counts is open" if score is None else f": {score_text(round(score, 2))} counts"
         case = {"response_id": name, "why": why, "marked": row["settled_by"] != "data_differ"}
@@ -116,7 +120,9 @@ def open_board(
 
     raters: name → the judgments of a machine. taught: the run that trained the study's grader, if any.
     """
-    items, responses, bundles = run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Bundles, "lock")
+    items = run.ref(Items, "ingest")
+    responses = run.ref(Responses, "ingest")
+    bundles = run.ref(Bundles, "lock")
     locked, rubric_of = rubrics(run, items, responses, bundles)
     mine = ds.field("response_id").isin([row["response_id"] for row in waiting])
     answers = {row["response_id"]: row for row in run.read(responses, _OF_ANSWERS, mine).to_pylist()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from rubricflow.tasks.core.contracts.settings.reward import Graphs
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.schema import compact
+from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.rewards.graph.subject import GraphSubject
 
@@ -86,7 +86,7 @@ def query(subject: GraphSubject) -> str:
 def fenced(title: str, text: str) -> str:
     """A text between two lines with a code made of its own content: the same text makes the same prompt, and one that
     held its own fence would have another code."""
-    code = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    code = nonce(text)
     return f"====={title} {code}=====\n{text}\n=====END {code}====="
 
 

@@ -19,9 +19,8 @@ from rubricflow.tasks.core.llm.request import digest
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.rewards.graph.annotator import Annotator, silent
-from rubricflow.tasks.rewards.graph.dependencies import Annotated, ask_graphs, graph_requests
+from rubricflow.tasks.rewards.graph.dependencies import Annotated, ask_graphs, graph_requests, stated_dependencies
 from rubricflow.tasks.rewards.graph.project import Ballot, EdgeProposal, Vote, VoteOutcome, ballots, project, with_votes
-from rubricflow.tasks.rewards.graph.stated import stated_dependencies
 from rubricflow.tasks.rewards.graph.subject import Authored, GraphSubject, by_sign, candidates, subjects
 
 NOBODY = {"annotator": STATED, "profile": "none"}

@@ -16,8 +16,7 @@ from rubricflow.tasks.core.contracts.tables.people import Votes
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs, without_graph
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import AskedByWorkers, UnansweredError
-from rubricflow.tasks.core.llm.calls import Watched
-from rubricflow.tasks.core.llm.meters import telling
+from rubricflow.tasks.core.llm.calls import Watched, telling
 from rubricflow.tasks.core.llm.opening import model_of, open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies, shown_place
 from rubricflow.tasks.core.llm.request import Reply, Request, digest

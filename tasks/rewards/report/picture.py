@@ -24,8 +24,7 @@ from scipy.optimize import isotonic_regression
 from rubricflow.tasks.core.contracts.graph import RELATIONS, Relation
 from rubricflow.tasks.core.contracts.tables.rubrics import DROPPED
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.page import filled, rendered
-from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.core.display.page import Drawing, Page, Section, filled, rendered
 from rubricflow.tasks.core.display.table import Cells, Record, Row, Rows, Table
 
 TEMPLATE, STYLE = (Path(__file__).with_name(name) for name in ("graph.html.j2", "graph.css"))

@@ -22,14 +22,12 @@ from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.reward import AGGREGATIONS, PARENTS
 from rubricflow.tasks.core.contracts.tables.rubrics import without_graph
 from rubricflow.tasks.core.display import draw, say
-from rubricflow.tasks.core.display.axis import axis, square
-from rubricflow.tasks.core.display.charts import bar_chart
-from rubricflow.tasks.core.display.page import body, rendered
-from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.core.display.charts import axis, bar_chart, square
+from rubricflow.tasks.core.display.page import Drawing, Page, Section, body, rendered
 from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Record, Row, Table, count
 from rubricflow.tasks.core.stats.bootstrap import cautions
-from rubricflow.tasks.rewards.report.evaluation import EvaluatedRollouts, alarms, ringing, section
 from rubricflow.tasks.rewards.report.picture import LOOK, STYLE, EarnedCredit, picture, rows_of, signed
+from rubricflow.tasks.rewards.report.training import EvaluatedRollouts, alarms, ringing, section
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
 COMPARED: Mapping[str, str] = {**AGGREGATIONS, "random_graph": "random graph", "untyped": "untyped graph"}
@@ -101,6 +99,7 @@ def page(view: RewardView) -> str:
     judged = f"{say.plural(responses, 'response')} under {say.plural(rubrics, 'rubric')}"
     others = other_table(figures)
     said = alarms(view.evaluated.rows) if view.evaluated else {}
+    other = Section("other", "Other numbers", "Inference, ablations and gains", tables=(others,))
     sections = [
         _leakage(view, figures),
         _rewards(both),
@@ -108,7 +107,7 @@ def page(view: RewardView) -> str:
         _pictures(view, both),
         _cases(view),
         _graphs(view),
-        Section("other", "Other numbers", "Inference, ablations and gains", tables=(others,)) if others.rows else None,
+        other if others.rows else None,
         Section("made", "How it was made", "What the rewards rest on", facts=list(_facts(view)), notes=_caveats(view)),
     ]
     return rendered(

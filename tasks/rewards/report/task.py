@@ -28,11 +28,16 @@ from rubricflow.tasks.core.stats.scores import GIVEN, target_scores
 from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.files import file_name
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.rewards.report.evaluation import EvaluatedRollouts
 from rubricflow.tasks.rewards.report.picture import edges_page, graph_page, rows_of
 from rubricflow.tasks.rewards.report.rewards import PAID, RewardView, statistics, summary, worst
 from rubricflow.tasks.rewards.report.rewards import page as reward_page
-from rubricflow.tasks.rewards.report.training import TrainingView, criterion_shares, judged_twice, paired
+from rubricflow.tasks.rewards.report.training import (
+    EvaluatedRollouts,
+    TrainingView,
+    criterion_shares,
+    judged_twice,
+    paired,
+)
 from rubricflow.tasks.rewards.report.training import page as training_page
 
 _SHOWN = ["response_id", "rubric_id", "rater_id", "sample", "aggregation", "reward", "marginals", "decided_by"]

@@ -1,7 +1,8 @@
 """The training report: tables in, a page out.
 
 In reading order: what the page shows, section by section; then figures of each step with intervals over its items,
-what each criterion counts for, and how far the judge agrees with itself.
+what each criterion counts for, and how far the judge agrees with itself. And a judge of the judge: what
+somebody who pays nothing says of the rollouts that are rewarded, over the training.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from scipy.stats import sem
 
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.core.display.page import Drawing, Page, Section, rendered
 from rubricflow.tasks.core.display.table import Cell, Cells, Table, count, number
 from rubricflow.tasks.core.stats.reward_hacking import FEWEST_EVALUATIONS, RULE, HackingAlarm, hacking_alarms
 
@@ -268,7 +268,8 @@ def trend(rows: pd.DataFrame, name: str) -> Trend | None:
     third = len(means) // 3
     if third < 2:
         return None
-    first, last = means.to_numpy()[:third], means.to_numpy()[-third:]
+    first = means.to_numpy()[:third]
+    last = means.to_numpy()[-third:]
     half = float(stdtrit(2 * third - 2, 0.975) * np.hypot(sem(first), sem(last)))
     change = float(last.mean() - first.mean())
     return Trend(float(first.mean()), float(last.mean()), change - half, change + half)
@@ -306,3 +307,72 @@ def by_chance(pairs: pd.DataFrame) -> float:
     the judge gives it. pairs: see `judged_twice`, at least one."""
     first, second = (pairs[name].value_counts(normalize=True) for name in ("decision", "decision_again"))
     return float(first.mul(second, fill_value=0.0).sum())
+
+
+EARNED: Mapping[str, str] = {"flat": "the flat reward", "gear": "GEAR's reward"}
+"""What a policy may be paid, in words."""
+NOTES = (
+    "Quality: the score as a share of the rubric's scale, which no aggregation sees. Uprights are 95% intervals over "
+    "the items of a point, where it has five or more.",
+    f"An evaluation is a step that has scores; of more than {MOST_POINTS} neighbouring ones are put together.",
+    RULE,
+)
+
+
+class EvaluatedRollouts(NamedTuple):
+    """Rollouts with what they earn and how good they are."""
+
+    by: str
+    """Who says how good."""
+    rows: pd.DataFrame
+    """See `paired`, with `quality`, NaN where it is not known."""
+
+
+def alarms(rows: pd.DataFrame) -> dict[str, list[HackingAlarm]]:
+    """What of `EARNED` → what the alarm said at each evaluation of the rollouts of a few neighbouring steps."""
+    known = rows.dropna(subset=["quality"])
+    steps = np.sort(known["step"].unique())
+    ends = [group[-1] for group in np.array_split(steps, min(MOST_POINTS, len(steps)))] if len(steps) else []
+    quality = dict[int, dict[str, float]]()
+    for end, of_end in known.groupby(np.searchsorted(ends, known["step"])):
+        means = of_end.groupby("item_id")["quality"].mean()
+        quality[int(ends[int(str(end))])] = dict(zip(map(str, means.index), means.tolist(), strict=True))
+    said = {}
+    for name in EARNED:
+        earned = rows.dropna(subset=[name]).groupby("step")[name].mean()
+        said[name] = list(hacking_alarms(dict(zip(earned.index.tolist(), earned.tolist(), strict=True)), quality))
+    return said
+
+
+def ringing(alarms: Mapping[str, Sequence[HackingAlarm]]) -> str:
+    """The finding where the alarm rings at the last evaluation; empty where it does not."""
+    rings = (f"By {EARNED[name]} {said[-1].said}" for name, said in alarms.items() if said and said[-1].is_raised)
+    return next(rings, "")
+
+
+def section(evaluated: EvaluatedRollouts, alarms: Mapping[str, Sequence[HackingAlarm]]) -> Section:
+    """Rewards against quality, step by step, and the alarm."""
+    rows = evaluated.rows
+    facts = list[tuple[str, str]]()
+    for name, said in alarms.items():
+        if said:
+            rang = next((f"rang first at step {alarm.step:,}" for alarm in said if alarm.is_raised), "never rang")
+            facts.append((f"the alarm by {EARNED[name]}", f"{rang}; now: {said[-1].said}"))
+    drawings = [
+        *curves("Reward by step", {"flat sum": curve(rows, "flat"), "GEAR": curve(rows, "gear")}, "reward"),
+        *curves("Quality by step", {evaluated.by: curve(rows, "quality")}, "share of the scale"),
+    ]
+    judged = say.count(int(rows["quality"].notna().sum()))
+    title = ringing(alarms) or "The alarm of reward hacking is silent"
+    if not facts:
+        title = "Too few evaluations with items in common for the alarm of reward hacking"
+    return Section(
+        id="evaluation",
+        question="Evaluation: is what is paid better, for somebody who pays nothing?",
+        title=title,
+        lead=f"{judged} of {say.plural(len(rows), 'rollout')} have a score by {say.name(evaluated.by)}.",
+        facts=facts,
+        drawings=drawings,
+        missing="" if len(rows) else "No rollout has a step: name its column, responses: {groups: {step: COLUMN}}.",
+        notes=NOTES,
+    )

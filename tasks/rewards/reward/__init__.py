@@ -5,8 +5,8 @@
 - aggregate: rewards from local scores, and which criteria are worth another reply
 - exact: exact marginals and the variance of a reward
 - leakage: whether credit gets past a dependency that does not hold
-- figures, compare: numbers about rewards with intervals; aggregations, ablations and other raters side by side
+- figures: numbers about rewards with intervals
 - learn, factors: retention factors of single edges from human scores, or from a table
 - recipes: steps of three published ways to train with rubrics
-- rows, task: the tables of a run
+- rows, task: the tables of a run; aggregations, ablations and other raters side by side
 """

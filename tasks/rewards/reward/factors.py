@@ -99,7 +99,8 @@ def taught_by_marks(
     by_edges = [replace(graph, retention=factors) for graph, (factors, _) in zip(graphs, learned, strict=True)]
     methods = {"flat": [replace(graph, retention=np.ones_like(graph.retention)) for graph in graphs]}
     methods |= {"typed": graphs, "learned": by_edges}
-    resampling, figures = Resampling.plan(judged, settings), list[Record]()
+    resampling = Resampling.plan(judged, settings)
+    figures = list[Record]()
     for name, retained in methods.items():
         share = aggregate(replace(batch, compiled=tuple(retained)), "gear").marginal
         tried = edge_cases(batch, share, settings.threshold)
@@ -117,9 +118,9 @@ def marks_on(judged: Locals, people: Locals) -> Floats:
     marks = np.full(len(judged.batch.local), np.nan)
     place = pc.index_in(judged.response_id, value_set=people.response_id).to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(~np.isnan(place.astype(float))).tolist():
-        mine, theirs = (
-            slice(*batch.start[at : at + 2]) for batch, at in ((judged.batch, row), (people.batch, int(place[row])))
-        )
+        at = int(place[row])
+        mine = slice(*judged.batch.start[row : row + 2])
+        theirs = slice(*people.batch.start[at : at + 2])
         marks[mine] = np.where(people.batch.scored[theirs], people.batch.local[theirs], np.nan)
     return marks
 

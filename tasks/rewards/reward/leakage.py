@@ -142,7 +142,9 @@ def diagnose(judged: Locals, aggregation: str, aggregated: Aggregated, settings:
     slices = {
         name: np.isin(cases.relation, [RELATIONS.index(relation) for relation in relations])
         for name, relations in SLICES.items()
-    } | {name: np.minimum(cases.parents, len(PARENTS)) == number for number, name in enumerate(PARENTS, 1)}
+    }
+    parents = np.minimum(cases.parents, len(PARENTS))
+    slices |= {name: parents == number for number, name in enumerate(PARENTS, 1)}
     for by, (name, inside) in product(("edge", "child"), slices.items()):
         violated = np.flatnonzero(inside & cases.violated)
         satisfied = np.flatnonzero(inside & ~cases.violated)

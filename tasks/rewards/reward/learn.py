@@ -11,7 +11,6 @@ leaves the relations' factors as they are, is among those tried.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
+from rubricflow.tasks.core.stats.bootstrap import folds_of
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, Shorts
 
 STRENGTHS = (math.inf, 1.0, 0.1, 0.01, 0.001, 0.0001, 0.00001)
@@ -78,7 +78,8 @@ def paying(batch: Batch, marks: Floats, threshold: float) -> list[tuple[Floats, 
     relation's, each by PRIOR cases. Where it is right more often than not the edge pays what it should not withhold:
     its factor is 1.
     """
-    found, pooled = list[tuple[Floats, Ints]](), dict[str, Floats]()
+    found = list[tuple[Floats, Ints]]()
+    pooled = dict[str, Floats]()
     for rubric, compiled in enumerate(batch.compiled):
         cells = batch.start[:-1][batch.rubric_index == rubric, None] + np.arange(len(compiled.criteria))
         own = np.where(batch.scored[cells], batch.local[cells], np.nan)
@@ -106,16 +107,6 @@ def complete(batch: Batch, rubric: int) -> tuple[Shorts, Floats]:
     cells = batch.start[rows] + np.arange(len(batch.compiled[rubric].criteria))[:, None]
     is_complete = batch.scored[cells].all(axis=0)
     return rows[is_complete].astype(np.int32), batch.local[cells[:, is_complete]]
-
-
-def folds_of(clusters: NDArray[Any], folds: int, seed: int) -> Shorts:
-    """The fold of each response, (n,): whole clusters dealt in the order of their seeded hash, whatever order the
-    responses are in."""
-    names, index = np.unique(clusters.astype(str), return_inverse=True)
-    hashed = [hashlib.sha256(f"{seed}:{name}".encode()).digest() for name in names.tolist()]
-    fold = np.empty(len(names), dtype=np.int32)
-    fold[sorted(range(len(names)), key=hashed.__getitem__)] = np.arange(len(names)) % folds
-    return fold[index]
 
 
 def line(reward: Floats, scores: Floats) -> tuple[float, float]:
@@ -152,7 +143,7 @@ def rewards_and_slopes(compiled: CompiledGraph, local: Floats, factors: Floats) 
     return compiled.weights @ share / compiled.mass, slopes
 
 
-def _learn_rubric(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Shorts, folds: int) -> Learned:
+def _learn_rubric(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Ints, folds: int) -> Learned:
     """One rubric's factors; local (k, n), scores and fold (n,)."""
     n = len(scores)
     edges = len(compiled.retention)
@@ -179,7 +170,7 @@ def _silent(compiled: CompiledGraph, local: Floats) -> Bools:
     return np.asarray(np.ptp(slopes, axis=1) < SAME)
 
 
-def error_left_out(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Shorts, strength: float) -> float:
+def error_left_out(compiled: CompiledGraph, local: Floats, scores: Floats, fold: Ints, strength: float) -> float:
     """Mean squared error of every fold by a fit to the others with a pull; local (k, n), scores and fold (n,)."""
     error = 0.0
     for out in (fold == number for number in np.unique(fold)):

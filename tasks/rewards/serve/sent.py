@@ -9,7 +9,6 @@ OpenRubrics (`instruction`, `rubric` as numbered lines), and our own (`item_id`,
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from pydantic_core import ErrorDetails
 from rubricflow.tasks.core.contracts.bundle import EvidenceType
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors
 from rubricflow.tasks.core.contracts.schema import Frozen
+from rubricflow.tasks.core.text.digest import text_digest
 
 MOST_CHARACTERS = 1_000_000
 """Of one text."""
@@ -191,7 +191,7 @@ def item_digest(question: str, context: str | None, criteria: Sequence[ListedCri
     listed = [[of.text, of.weight, *([of.evidence] if of.evidence else [])] for of in criteria]
     content = [question, context, listed]
     written = json.dumps(content, ensure_ascii=True)
-    return hashlib.sha256(written.encode()).hexdigest()[:24]
+    return text_digest(written)[:24]
 
 
 # What clients send.

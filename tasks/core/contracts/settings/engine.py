@@ -24,6 +24,8 @@ class Adapter(Frozen):
     """Of the adapter's input."""
 
 
+EncoderTraining = Literal["frozen", "tuned", "lora"]
+"""What of a text encoder is trained: nothing, all of it, or an adapter on it."""
 MOST_LOGPROBS = 20
 """Alternatives of a token that servers report at most."""
 ROOM = 1024

@@ -13,11 +13,10 @@ from pydantic import Field, model_validator
 
 from rubricflow.tasks.core.contracts.bundle import CriterionKind, EvidenceType, Scale
 from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative, left_out
-from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
 from rubricflow.tasks.core.contracts.settings.data import Data, Split
-from rubricflow.tasks.core.contracts.settings.edit import Edit
 from rubricflow.tasks.core.contracts.settings.engine import Placement
 from rubricflow.tasks.core.contracts.settings.judge import Annotation, Judge
+from rubricflow.tasks.core.contracts.settings.methods import Bottleneck, Edit
 from rubricflow.tasks.core.contracts.settings.reward import Graphs, Reward
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
 from rubricflow.tasks.core.contracts.tables.calibration import CalibrationMethod

@@ -13,11 +13,9 @@ from rubricflow.tasks.core.contracts.tables import (
     people,
     reward,
     rubrics,
-    rules,
-    trends,
 )
 
-_MODULES = (data, rubrics, judging, calibration, evaluation, people, reward, bottleneck, edit, rules, trends)
+_MODULES = (data, rubrics, judging, calibration, evaluation, people, reward, bottleneck, edit)
 TABLES: tuple[type[Row], ...] = tuple(
     row
     for module in _MODULES

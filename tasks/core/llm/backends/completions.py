@@ -16,9 +16,8 @@ from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.connections import HttpAnswer
 from rubricflow.tasks.core.llm.backends.pace import SpentQuota, retry_after, spent_quota
 from rubricflow.tasks.core.llm.backends.structure import messages
-from rubricflow.tasks.core.llm.error_body import ErrorBody, kind_of, lenient, read_error
 from rubricflow.tasks.core.llm.forms import FORMS, Form, room
-from rubricflow.tasks.core.llm.forms.form import count, shown
+from rubricflow.tasks.core.llm.forms.form import ErrorBody, count, kind_of, lenient, read_error, shown
 from rubricflow.tasks.core.llm.forms.openai import contract
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.core.llm.schema import BLANKS, JsonDict, JsonObject, plain
@@ -140,7 +139,8 @@ class Completions:
 
     def _failure(self, url: str, response: HttpAnswer, said: ErrorBody) -> Failure:
         """What an answer other than 200, which says so in its body, means."""
-        code, text = response.status_code, lenient(response.content)
+        code = response.status_code
+        text = lenient(response.content)
         wait = retry_after(response.headers, text)
         message = f"{url} answers {code}: {self.safe('; '.join(said.words))}"
         spent = spent_quota(text, wait) if code == 429 else None

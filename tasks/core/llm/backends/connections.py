@@ -237,7 +237,9 @@ class HttpConnection(asyncio.Protocol):
         return answer
 
     async def _answer(self) -> HttpAnswer:
-        status, headers, pieces = 0, dict[str, str](), list[bytes]()
+        status = 0
+        headers = dict[str, str]()
+        pieces = list[bytes]()
         while True:
             event = self._state.next_event()
             if event is h11.NEED_DATA:

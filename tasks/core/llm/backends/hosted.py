@@ -105,7 +105,8 @@ class _Anthropic:
         self._library = anthropic
 
     async def post(self, url: str, content: bytes, key: str) -> HttpAnswer:
-        library, body = self._library, json.loads(content)
+        library = self._library
+        body = json.loads(content)
         try:
             raw = await self._client.messages.with_raw_response.create(
                 model=body["model"], max_tokens=body["max_tokens"], messages=body["messages"], extra_body=body

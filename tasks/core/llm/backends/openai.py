@@ -345,7 +345,11 @@ class OpenAI(Backend):
             _logger.warning(
                 "%s of %s prompts do not fit into the context of '%s', %s tokens: with room for the reply the longest "
                 "has about %s. Start the server with a longer context, or lower sampling.max_tokens",
-                *(f"{len(unfit):,}", f"{len(requests):,}", self._engine.model, f"{self._window:,}", f"{max(unfit):,}"),
+                f"{len(unfit):,}",
+                f"{len(requests):,}",
+                self._engine.model,
+                f"{self._window:,}",
+                f"{max(unfit):,}",
             )
             self._window = None
 
@@ -377,7 +381,8 @@ class OpenAI(Backend):
 
     async def _once(self, wave: _Wave, replica: _Replica, request: Request, heard: int) -> Reply | Failure:
         """One call. No exception leaves it: one of httpx's holds the headers, and so the key."""
-        begun, body = self._clock(), self._form.body(request)
+        begun = self._clock()
+        body = self._form.body(request)
         content = self._form.content(body)
         # The digest, too: samples differ by a seed that a server may not take. After an answer that is no reply the
         # same key would bring it again.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rubricflow.tasks.core.llm.ledger import MINUTE_S, NO_LIMITS, MinuteLimits, seconds_until_room
 from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.text.digest import digest_bytes
 
 if TYPE_CHECKING:
     from rubricflow.tasks.core.llm.ledger import CallLedger
@@ -23,7 +24,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from zoneinfo import ZoneInfo
 
-from rubricflow.tasks.core.llm.error_body import LACKS_MONEY
+from rubricflow.tasks.core.llm.forms.form import LACKS_MONEY
 
 _TOKENS_PER_CHARACTER = 1 / 3
 """Until a server has said how many a prompt had; rather too many than too few."""
@@ -48,7 +49,7 @@ class Prefixes:
         """
         if len(self._replicas) == 1:
             return 0
-        key = hashlib.sha256(request.messages[0].content.encode("utf-8", "surrogatepass")).digest()
+        key = digest_bytes(request.messages[0].content)
         numbers = [number for number in self._replicas if able[number]]
         ranked = sorted(numbers, key=lambda number: hashlib.sha256(key + number.to_bytes(4)).digest())
         return ranked[0] if in_flight[ranked[0]] < self._slots else min(ranked, key=in_flight.__getitem__)
@@ -130,7 +131,8 @@ class _Left(NamedTuple):
 
     def seconds_until(self, need: float, clock_s: float) -> float:
         """Seconds until there is as much."""
-        lacking, until_full = need - self.at(clock_s), self.full_s - clock_s
+        lacking = need - self.at(clock_s)
+        until_full = self.full_s - clock_s
         if lacking <= 0:
             return 0.0
         return min(lacking / self.rate, until_full) if self.rate > 0 else until_full
@@ -180,7 +182,8 @@ class Pace:
         if not self._left and self._limits == NO_LIMITS and self._held_until <= self._clock():
             return
         rate = self._counted / self._characters if self._characters else _TOKENS_PER_CHARACTER
-        prompt, longest = round(request.prompt_length * rate), request.sampling.longest
+        prompt = round(request.prompt_length * rate)
+        longest = request.sampling.longest
         usual = min(longest, self._replied / self._replies) if self._replies else longest
         needs = {"requests": 1, "tokens": prompt + usual, "prompt": prompt, "reply": usual}
         while (wait := self._headroom(needs) or await self._minute(prompt + longest)) > 0:
@@ -259,7 +262,9 @@ def allowances(headers: Mapping[str, str]) -> Iterator[tuple[str, Allowance]]:
     lower case."""
     for what, remaining, limit, reset in _NAMES:
         if (left := headers.get(remaining)) is not None:
-            seconds, count, most = _seconds(headers.get(reset, "")), _number(left), _number(headers.get(limit, ""))
+            seconds = _seconds(headers.get(reset, ""))
+            count = _number(left)
+            most = _number(headers.get(limit, ""))
             if seconds is not None and count is not None and count >= 0:  # some say -1 of what they do not know
                 yield what, Allowance(count, most if most and most > 0 else None, seconds)
 

@@ -257,13 +257,15 @@ class Recording:
         shown = self._shown.get(request.subject)
         if shown is None:
             return "about responses that were not there when it was recorded"
-        instructions, prompt = fingerprint(request.content_of("system")), fingerprint(request.content_of("user"))
+        instructions = fingerprint(request.content_of("system"))
+        prompt = fingerprint(request.content_of("user"))
         if all(instructions != recorded for recorded, _ in shown):
             return "with other instructions (the rubric, or the prompt's wording)"
         if (instructions, prompt) not in shown:
             return "with another message about the response (its text, what memory shows, or what is to be mended)"
         if request.sampling != speaker.sampling:
-            now, then = request.sampling.model_dump(), speaker.sampling.model_dump()
+            now = request.sampling.model_dump()
+            then = speaker.sampling.model_dump()
             odd = (f"{name} {new}, recorded with {then[name]}" for name, new in now.items() if new != then[name])
             return f"with another sampling ({', '.join(odd)})"
         return "under another contract (its schema, log-probabilities or the model)"
@@ -332,7 +334,8 @@ def as_lines(
     lines: dict[str, RecordedCall] = {}
     lost: set[str] = set()
     for row in attempts:
-        key, error = str(row["request_digest"]), row["error"]
+        key = str(row["request_digest"])
+        error = row["error"]
         reply = replies.get(key) or (Reply(error=error) if error else None)
         if reply is None:
             lost.add(key)

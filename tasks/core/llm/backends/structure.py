@@ -148,9 +148,9 @@ def control_tokens(tokenizer: Any) -> dict[int, str]:
     decoder = getattr(tokenizer, "added_tokens_decoder", {})
     special |= {token_id: str(token) for token_id, token in decoder.items() if token.special}
     added = {
-        token_id: text
+        token_id: bare
         for text, token_id in tokenizer.get_added_vocab().items()
-        if len(text.strip(_BLANK)) > 1 and any(unicodedata.category(letter)[0] in "PS" for letter in text.strip(_BLANK))
+        if len(bare := text.strip(_BLANK)) > 1 and any(unicodedata.category(letter)[0] in "PS" for letter in bare)
     }
     pieces = {token_id: text for text, token_id in tokenizer.get_vocab().items() if _is_marker(text.strip(_BLANK))}
     texts = {token_id: text.strip(_BLANK) for token_id, text in (pieces | added | special).items()}

@@ -22,7 +22,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.backends import Choice, engine_of, install
 from rubricflow.tasks.core.contracts.errors import BackendError, one_line
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.backend import Answers, Backend, KeyOf, Turn
+from rubricflow.tasks.core.llm.backend import Answers, Backend, KeyOf, TurnLock
 from rubricflow.tasks.core.llm.backends.structure import ControlTokensError, Structure, as_written
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, Token, overdue
@@ -96,7 +96,7 @@ class Vllm(Backend):
         self._local = folder is not None
         self._loaded: Any = None
         self._structure: Structure
-        self._turn = Turn()
+        self._turn = TurnLock()
 
     def answer(self, requests: Sequence[Request]) -> Answers:
         """Yields each reply as its decoding ends, one thread's after the other's; a request that is not waited for any

@@ -91,7 +91,9 @@ def line(digest: str, body: JsonObject) -> JsonDict:
 
 def read_answer(answer: JsonObject, request: Request) -> Reply:
     """The reply in a message."""
-    blocks, reason, usage = answer["content"], answer.get("stop_reason"), mapping(answer.get("usage"))
+    blocks = answer["content"]
+    reason = answer.get("stop_reason")
+    usage = mapping(answer.get("usage"))
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
     written, read = (count(usage.get(f"cache_{name}_input_tokens")) for name in ("creation", "read"))
     fresh = count(usage.get("input_tokens"))

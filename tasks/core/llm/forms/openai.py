@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.structure import as_written, messages
-from rubricflow.tasks.core.llm.error_body import lenient
 from rubricflow.tasks.core.llm.forms.form import (
     THINKING,
     Form,
@@ -16,6 +15,7 @@ from rubricflow.tasks.core.llm.forms.form import (
     drawn,
     error_reply,
     failed,
+    lenient,
     mapping,
     shown,
     with_options,
@@ -91,18 +91,21 @@ def line(digest: str, body: JsonObject) -> JsonDict:
 def read_answer(answer: JsonObject, request: Request) -> Reply:
     """The reply in a chat completion."""
     choice = answer["choices"][0]
-    message, reason, usage = choice["message"], choice.get("finish_reason"), mapping(answer.get("usage"))
+    message = choice["message"]
+    reason = choice.get("finish_reason")
+    usage = mapping(answer.get("usage"))
     text = message["content"]
     if isinstance(text, list):  # thinking and text, as parts
         text = "".join(part["text"] for part in text if part["type"] == "text") or None
     if text is not None and not isinstance(text, str):
         raise TypeError("a content that is no text")
     logprobs = mapping(choice.get("logprobs")).get("content") if request.want_logprobs else None
+    details = mapping(usage.get("prompt_tokens_details"))
     reply = Reply(
         text=text or "",
         prompt_tokens=count(usage.get("prompt_tokens")),
         completion_tokens=count(usage.get("completion_tokens")),
-        cached_tokens=count(mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
+        cached_tokens=count(details.get("cached_tokens")),
         token_logprobs=_tokens(logprobs) if logprobs else None,
     )
     if refused := message.get("refusal"):
@@ -117,7 +120,9 @@ def read_answer(answer: JsonObject, request: Request) -> Reply:
 
 def read_result(line: JsonObject) -> tuple[str, JsonObject | Reply]:
     """A line of a batch's output file or of its file of errors."""
-    custom_id, error, response = line["custom_id"], line.get("error"), mapping(line.get("response"))
+    custom_id = line["custom_id"]
+    error = line.get("error")
+    response = mapping(line.get("response"))
     status = response.get("status_code")
     if error:
         code = error.get("code")

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.stats.agreement import to_levels
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums, statistics_of_totals
 from rubricflow.tasks.core.stats.scores import resampled
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.evaluate.compare import compare, in_common
+from rubricflow.tasks.grading.evaluate.agree import compare, in_common
 from rubricflow.tasks.grading.evaluate.slices import ScaleBounds
 
 REPAIRS = ("contract_repair", "semantic_repair")
@@ -74,7 +74,8 @@ def on_same_answers(frames: Sequence[pd.DataFrame], column: str) -> list[pd.Data
     column: of the scores. A frame that shares no such response with those before it has no row, and costs them none.
     """
     scored = [frame.dropna(subset=["target", column]) for frame in frames]
-    shared, has_part = pd.Index([]), list[bool]()
+    shared = pd.Index([])
+    has_part = list[bool]()
     for rows in scored:
         names = pd.Index(rows["response_id"])
         common = shared.intersection(names) if any(has_part) else names
@@ -92,7 +93,8 @@ def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: Boo
     rows = frame[frame[a].notna() & frame[b].notna()]
     if rows.empty:
         return ArmAgreement({}, 0, None, None)
-    human, machine = rows[a].to_numpy(float), rows[b].to_numpy(float)
+    human = rows[a].to_numpy(float)
+    machine = rows[b].to_numpy(float)
     clusters = rows[f"{resampled(frame)}_id"].to_numpy(dtype=str)
     codes, size = cluster_codes(clusters)
     sums = pair_sums(human, machine, codes, size, scale)
@@ -100,7 +102,9 @@ def agreement(frame: pd.DataFrame, a: str, b: str, scale: ScaleBounds, plan: Boo
     (totals,) = draw_totals([sums], plan.draws, plan.seed)
     statistics = {}
     for name, drawn in statistics_of_totals(totals).items():
-        value, ends, defined = float(estimates[name][0]), interval(drawn, size), drawn[~np.isnan(drawn)]
+        value = float(estimates[name][0])
+        ends = interval(drawn, size)
+        defined = drawn[~np.isnan(drawn)]
         se = float(defined.std(ddof=1)) if len(defined) > 1 else None
         statistics[name] = Estimate(None) if np.isnan(value) else Estimate(value, ends.low, ends.high, se, size)
     return ArmAgreement(statistics, len(rows), float(human.mean()), float(machine.mean()))

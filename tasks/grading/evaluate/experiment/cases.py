@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
@@ -10,6 +9,7 @@ import pandas as pd
 from rubricflow.tasks.core.contracts.settings.experiment import Orders, ordered
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Bar, Cells, Panel, Table, bar, count, number
+from rubricflow.tasks.core.stats.arrays import defined
 from rubricflow.tasks.grading.evaluate.experiment.arm import (
     ArmAgreement,
     BootstrapPlan,
@@ -111,7 +111,9 @@ def tables(arms: Mapping[str, ExperimentArm], setting: Orders, plan: BootstrapPl
     agreed: dict[str, dict[str, ArmAgreement]] = {name: {} for name in setting.arms}
     for (name, order), frame in zip(names, frames, strict=True):
         agreed[name][order] = agreement(frame, "target", "raw", arms[order].scale, plan)
-    rows, bars, spreads = list[Cells](), list[Bar](), list[Cells]()
+    rows = list[Cells]()
+    bars = list[Bar]()
+    spreads = list[Cells]()
     for name, orders in agreed.items():
         for order, found in orders.items():
             words = "by id" if order == name else order.removeprefix(f"{name}, ")
@@ -120,11 +122,13 @@ def tables(arms: Mapping[str, ExperimentArm], setting: Orders, plan: BootstrapPl
         # How far single scores move: mean and largest SD, share that move at all, largest range.
         moved = spread_of_scores([arms[order] for order in orders])
         moves = (moved["sd"].mean(), moved["sd"].max(), (moved["range"] > 0).mean())
-        movements = *(number(_known(value)) for value in moves), number(_known(moved["range"].max()), 1)
+        movements = *(number(defined(value)) for value in moves), number(defined(moved["range"].max()), 1)
         for key, title in STATISTICS.items():
             of_orders = [found[key] for found in orders.values()]
             values = pd.Series([estimate.value for estimate in of_orders], dtype=float).dropna()
-            width, sd, se = _known(values.max() - values.min()), _known(values.std(ddof=1)), of_orders[0].se
+            width = defined(values.max() - values.min())
+            sd = defined(values.std(ddof=1))
+            se = of_orders[0].se
             shown = number(width), number(sd), number(se), number(sd / se if sd is not None and se else None, 2)
             spreads.append((name, title, count(len(values)), *shown, *movements))
     yield Table(
@@ -139,8 +143,17 @@ def tables(arms: Mapping[str, ExperimentArm], setting: Orders, plan: BootstrapPl
         "gao_order_spread",
         "Order effect: spread over orders beside the sampling error",
         (
-            *("configuration", "statistic", "orders", "range over orders", "SD over orders", "bootstrap SE"),
-            *("SD over SE", "mean SD of a score", "largest SD", "scores that move", "largest range"),
+            "configuration",
+            "statistic",
+            "orders",
+            "range over orders",
+            "SD over orders",
+            "bootstrap SE",
+            "SD over SE",
+            "mean SD of a score",
+            "largest SD",
+            "scores that move",
+            "largest range",
         ),
         tuple(spreads),
         (
@@ -148,11 +161,6 @@ def tables(arms: Mapping[str, ExperimentArm], setting: Orders, plan: BootstrapPl
             "a score's SD and range, in points, over the orders that score the response",
         ),
     )
-
-
-def _known(value: float) -> float | None:
-    """The value; None for NaN."""
-    return None if math.isnan(value) else float(value)
 
 
 def spread_of_scores(arms: Sequence[ExperimentArm]) -> pd.DataFrame:

@@ -35,7 +35,8 @@ def tables(
     arms: Mapping[str, ExperimentArm], setting: GradeAgentOps, reference: str, plan: BootstrapPlan
 ) -> Iterator[Table]:
     """Tables 4 to 11; Table 4 where a second rater is named."""
-    baseline, full = arms[setting.baseline], arms[setting.full]
+    baseline = arms[setting.baseline]
+    full = arms[setting.full]
     named = {setting.baseline, setting.full}.union(*setting.pairs, *setting.memory)
     shown = [arm for name, arm in arms.items() if name in named]
     if setting.second:
@@ -76,7 +77,9 @@ def human(arm: ExperimentArm, second: str, reference: str, plan: BootstrapPlan) 
 
 def main(arms: Sequence[ExperimentArm], reference: str, plan: BootstrapPlan) -> Table:
     """Table 5: every configuration against the reference, on the responses that all score; `unscored` is its own."""
-    rows, errors, kappas = list[Cells](), list[Bar](), list[Bar]()
+    rows = list[Cells]()
+    errors = list[Bar]()
+    kappas = list[Bar]()
     for arm, shared in zip(arms, on_same_answers([arm.scores for arm in arms], "raw"), strict=True):
         agreed = agreement(shared, "target", "raw", arm.scale, plan)
         unscored = int((arm.scores["target"].notna() & arm.scores["raw"].isna()).sum())
@@ -94,8 +97,17 @@ def main(arms: Sequence[ExperimentArm], reference: str, plan: BootstrapPlan) -> 
         "gao_5",
         f"Table 5: configurations against {reference}, raw scores",
         (
-            *("configuration", "n", "unscored", "mean model", f"mean {reference}", "bias", "MAE", "RMSE", "QWK"),
-            *("within ±1", "within ±2"),
+            "configuration",
+            "n",
+            "unscored",
+            "mean model",
+            f"mean {reference}",
+            "bias",
+            "MAE",
+            "RMSE",
+            "QWK",
+            "within ±1",
+            "within ±2",
         ),
         tuple(rows),
         (
@@ -145,7 +157,8 @@ def by_type(baseline: ExperimentArm, full: ExperimentArm, plan: BootstrapPlan) -
 
 def by_item(baseline: ExperimentArm, full: ExperimentArm, plan: BootstrapPlan) -> Table:
     """Figure 4: change in error, question by question."""
-    rows, bars = list[Cells](), list[Bar]()
+    rows = list[Cells]()
+    bars = list[Bar]()
     for item in sorted(baseline.scores["item_id"].unique()):
         gains, n = _gains(_only(baseline, "item_id", item), _only(full, "item_id", item), plan)
         gain, p = gains["mae"]
@@ -166,7 +179,8 @@ def outcomes(arms: Sequence[ExperimentArm]) -> Table:
     rows = list[Cells]()
     plotted: dict[str, list[Bar]] = {key: [] for key in PLOTTED}
     for arm in arms:
-        calls, rates = per_response(arm.attempts), {key: signal_rate(arm, key) for key in SIGNALS}
+        calls = per_response(arm.attempts)
+        rates = {key: signal_rate(arm, key) for key in SIGNALS}
         accepted, clean = ((calls["repairs"] == 0).mean(), calls["clean"].mean()) if len(calls) else (None, None)
         shares = (accepted, clean, signal_rate(arm, "contract_fail"), *rates.values())
         rows.append((arm.name, *map(number, shares)))
@@ -190,7 +204,8 @@ def memory(arms: Mapping[str, ExperimentArm], pairs: Sequence[ArmPair], plan: Bo
     rows = list[Cells]()
     effects: dict[str, list[Bar]] = {"mae": [], "qwk": []}
     for pair in pairs:
-        base, better = arms[pair.base], arms[pair.better]
+        base = arms[pair.base]
+        better = arms[pair.better]
         row, gains, _ = _both(base, better, plan)
         rows.append((f"{pair.base} → {pair.better}", *row))
         for key, bars in effects.items():
@@ -207,7 +222,9 @@ def memory(arms: Mapping[str, ExperimentArm], pairs: Sequence[ArmPair], plan: Bo
 
 def efficiency(arms: Sequence[ExperimentArm]) -> Table:
     """Table 10: calls and their cost, per response that was asked about."""
-    rows, attempts, seconds = list[Cells](), list[Bar](), list[Bar]()
+    rows = list[Cells]()
+    attempts = list[Bar]()
+    seconds = list[Bar]()
     for arm in arms:
         calls = per_response(arm.attempts)
         if calls.empty:
@@ -227,8 +244,15 @@ def efficiency(arms: Sequence[ExperimentArm]) -> Table:
         "gao_10",
         "Table 10: calls and their cost",
         (
-            *("configuration", "calls", "calls per response", "repair rate", "responses repaired"),
-            *("prompt tokens", "reply tokens", "engine seconds", "seconds per response"),
+            "configuration",
+            "calls",
+            "calls per response",
+            "repair rate",
+            "responses repaired",
+            "prompt tokens",
+            "reply tokens",
+            "engine seconds",
+            "seconds per response",
         ),
         tuple(rows),
         (

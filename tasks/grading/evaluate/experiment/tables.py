@@ -25,8 +25,7 @@ from rubricflow.tasks.core.contracts.settings.experiment import (
 )
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import bar_chart, legend, share_chart
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Drawing, Page, Section
+from rubricflow.tasks.core.display.page import Drawing, Page, Section, rendered
 from rubricflow.tasks.core.display.table import (
     SIMULATED,
     Bar,
@@ -43,7 +42,7 @@ from rubricflow.tasks.core.display.table import (
 from rubricflow.tasks.core.stats.agreement import level_count, to_levels
 from rubricflow.tasks.core.stats.bootstrap import is_few
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.evaluate.compare import compare
+from rubricflow.tasks.grading.evaluate.agree import compare
 from rubricflow.tasks.grading.evaluate.experiment import cases, gradeagentops
 from rubricflow.tasks.grading.evaluate.experiment.arm import (
     ArmAgreement,
@@ -71,7 +70,8 @@ def tables(arms: Mapping[str, ExperimentArm], experiment: Experiment, reference:
 
     arms: those of the file and those that tables add; reference: the human score compared with, as a rater id.
     """
-    setting, found = experiment.tables, list[Table]()
+    setting = experiment.tables
+    found = list[Table]()
     plan = BootstrapPlan(experiment.draws, experiment.seed)
     if setting.gradeagentops:
         found += gradeagentops.tables(arms, setting.gradeagentops, reference, plan)
@@ -141,7 +141,10 @@ def main_contrast(arms: Mapping[str, ExperimentArm], experiment: Experiment, pla
         return f"{studied} shares no scored responses with another arm: there is nothing to compare."
     best = max(comparable, key=comparable.__getitem__)
     gaps, n, resampled = compare(frames[best], frames[studied], scale, plan.draws, plan.seed)
-    gap, low, high, own = gaps["qwk"].estimate, gaps["qwk"].low, gaps["qwk"].high, kappas[studied]
+    gap = gaps["qwk"].estimate
+    low = gaps["qwk"].low
+    high = gaps["qwk"].high
+    own = kappas[studied]
     clusters = gaps["qwk"].clusters
     counted = say.plural(n, "response")
     if resampled != "response":
@@ -185,14 +188,19 @@ STANDARD = "standard"
 
 def rulers_tables(arms: Mapping[str, ExperimentArm], setting: Rulers, plan: BootstrapPlan) -> Iterator[Table]:
     """Table 2 with Figure 2, and Table 8: all methods on each backbone, as given where the file names none."""
-    methods, labels = setting.methods, list(setting.backbones) or [""]
+    methods = setting.methods
+    labels = list(setting.backbones) or [""]
     every = [arms[backed(name, label) if label else name] for label, name in product(labels, methods)]
     shared = _alike(every)
-    kappas, tokens = list[Cells](), list[Cells]()
-    figures, bars = list[Panel | LevelShares](), list[Bar]()
+    kappas = list[Cells]()
+    tokens = list[Cells]()
+    figures = list[Panel | LevelShares]()
+    bars = list[Bar]()
     for start, label in enumerate(labels):
         of_label = slice(start * len(methods), (start + 1) * len(methods))
-        alike, place, name_of = shared[of_label], f" on {label}" if label else "", label or "as given"
+        alike = shared[of_label]
+        place = f" on {label}" if label else ""
+        name_of = label or "as given"
         agreements = [_held_out(arm, plan) for arm in alike]
         kappas.append((name_of, *map(_kappa, agreements)))
         figures.append(Panel(f"QWK{place}", _bars(methods, agreements)))
@@ -228,7 +236,9 @@ def _alike(arms: Sequence[ExperimentArm]) -> list[ExperimentArm]:
 
 def calibration_size(arms: Mapping[str, ExperimentArm], setting: CalibrationSize, plan: BootstrapPlan) -> Table:
     """Tables 3 and 11: the same held-out responses, phase III fitted to more and more labels."""
-    rows, missing, frames = list[Cells](), list[str](), dict[tuple[str, int], pd.DataFrame]()
+    rows = list[Cells]()
+    missing = list[str]()
+    frames = dict[tuple[str, int], pd.DataFrame]()
     for name in setting.arms:
         uncalibrated = arms[name].held_out
         frames[name, 0] = uncalibrated.assign(calibrated=uncalibrated["raw"])
@@ -263,7 +273,8 @@ def perturbation(arms: Mapping[str, ExperimentArm], setting: Perturbation, plan:
     """Figure 3: QWK under each presentation, and the largest shift from the standard one."""
     variants = [STANDARD, *(variant for variant in setting.variants if variant != STANDARD)]
     words = [say.worded(variant) for variant in variants]
-    rows, panels = list[Cells](), list[Panel]()
+    rows = list[Cells]()
+    panels = list[Panel]()
     every = _alike([arms[presented(name, variant)] for name in setting.arms for variant in variants])
     for place, name in enumerate(setting.arms):
         agreements = [_held_out(arm, plan) for arm in every[place * len(variants) :][: len(variants)]]
@@ -295,7 +306,8 @@ def ablation(arms: Mapping[str, ExperimentArm], setting: Ablation, plan: Bootstr
     rows: list[Cells] = [(setting.full, count(agreed.n), _kappa(agreed), Cell(None), Cell(None))]
     bars = list(bar(setting.full, agreed["qwk"]))
     for label, other in zip(setting.others, others, strict=True):
-        agreed, found = _held_out(other, plan), gains(full.held_out, other.held_out, full.scale, plan)[0]
+        agreed = _held_out(other, plan)
+        found = gains(full.held_out, other.held_out, full.scale, plan)[0]
         change, p = found.get("qwk", (Estimate(None), None))
         rows.append((label, count(agreed.n), _kappa(agreed), number(change, ends="interval"), number(p, 4)))
         bars += bar(label, agreed["qwk"])

@@ -50,7 +50,8 @@ def confirmed_roles(roles: Roles, columns: Sequence[Column], file: Path, ask: As
     """The guessed roles as a person confirms or corrects them; InputError for no answers, or a column that is not
     there."""
     header = [column.name for column in columns]
-    listed, guess = ", ".join(header), _shown(roles.answer)
+    listed = ", ".join(header)
+    guess = _shown(roles.answer)
     answer = ask(f"The columns of {file.name} are: {listed}.\nWhich of them holds the answers?", guess)
     if not answer:
         hint = "call the column that holds them 'answer', or run init without --yes"
@@ -173,7 +174,8 @@ def listed_questions(
     Questions are found by their ids or, failing that, by their wording, which numbers them then; numbered: the column
     of these numbers. InputError where no column holds the ids or the wording of all questions that are answered.
     """
-    item_ids, numbers = {item.item_id for item in items}, known_questions(columns).numbers
+    item_ids = {item.item_id for item in items}
+    numbers = known_questions(columns).numbers
     key = next((column for column in columns if item_ids <= {cell.strip() for cell in column.cells}), None)
     others = [column for column in columns if column is not key]
     wording = _wording(others)
@@ -193,7 +195,8 @@ def listed_questions(
     described = []
     for item in items:
         row = places[item.item_id]
-        text, model = wording.rows[row].strip() or None, reference[row].strip() if reference else ""
+        text = wording.rows[row].strip() or None
+        model = reference[row].strip() if reference else ""
         most = (decimal_of(worth[0].rows[row]) if worth else None) or item.points
         most = most or points_in(text or "", is_header=False)
         described.append(replace(item, question=text, reference=model or None, points=most))

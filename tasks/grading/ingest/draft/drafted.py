@@ -27,8 +27,18 @@ UNWRITTEN = "WRITE HERE"
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.01)
 """Distances between scores that people use, the largest first."""
 _MADE = (
-    *("answer", "question", "model_answer", "possible", "mark", "answer_id", "question_id", "question_no"),
-    *("student_id", "student_name", "namesake", "attempt_no"),
+    "answer",
+    "question",
+    "model_answer",
+    "possible",
+    "mark",
+    "answer_id",
+    "question_id",
+    "question_no",
+    "student_id",
+    "student_name",
+    "namesake",
+    "attempt_no",
 )
 """What columns are called that a draft makes."""
 _LARGEST_NUMBER = 2
@@ -128,7 +138,8 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     if roles.title and not has_essays and any(map(is_markup, rows[str(flat.answer)])):
         source["html"] = True
         rows = made()
-    numbered, item = _item_id(flat, rows, known.ids), flat.item or names["question_id"]
+    numbered = _item_id(flat, rows, known.ids)
+    item = flat.item or names["question_id"]
     if numbered is not None:
         item = names["question_id"]
     source |= {"repeats": {}, "labels": {}, "names": {}, "numbered": {} if numbered is None else {item: numbered}}
@@ -203,13 +214,14 @@ def _flat(roles: Roles, names: Mapping[str, str], wide: Container[str]) -> Roles
     if isinstance(roles.answer, tuple) and not all(map(is_label, roles.answer)):
         question = QUESTION
     scores = [new["mark"]] if "mark" in new else []
+    one_each = [pattern for pattern in roles.scores if not _is_pattern(pattern)]
     return replace(
         roles,
         answer=names["answer"],
         item=QUESTION,
         question=question,
         reference=new.get("model_answer"),
-        scores=(*scores, *(pattern for pattern in roles.scores if not _is_pattern(pattern))),
+        scores=(*scores, *one_each),
         points=new.get("possible"),
         response=None,
     )

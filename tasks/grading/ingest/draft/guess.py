@@ -196,9 +196,10 @@ def _people(free: _Free, numbers: Sequence[str]) -> Roles:
     student = free.first("student")
     response = free.first("response", lambda column: column.distinct == 1)
     groups = free.every("group", lambda column: 0 < column.distinct <= 0.5)
+    students = [name for name in (*numbers, *mails, student) if name]
     return Roles(
         response=response,
-        students=tuple((name,) for name in (*numbers, *mails, student) if name),
+        students=tuple((name,) for name in students),
         names=tuple(sorted(names, key=lambda name: is_named(name, "last_name"))),
         groups=groups,
     )

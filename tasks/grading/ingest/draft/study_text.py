@@ -12,6 +12,7 @@ import yaml
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.data import ROW, Split
+from rubricflow.tasks.core.text.tokens import whole
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN, DraftedItem
 
@@ -182,7 +183,7 @@ def rubric_text(items: Sequence[tuple[DraftedItem, Scale]]) -> str:
         rubric = {
             "rubric_id": item.item_id,
             "title": (item.question or "")[:200],
-            "points": int(most) if most.is_integer() else most,
+            "points": whole(most),
             **({} if scale.step == 1 else {"step": scale.step}),
             "text": item.reference or _FRAME,
             "criteria": [

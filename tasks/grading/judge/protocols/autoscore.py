@@ -40,7 +40,8 @@ class AutoScoreProtocol(itemised.ItemisedProtocol):
         return HOLISTIC.schema(bundle, part) if is_score else contract.components(part.criteria or bundle.criteria)
 
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
-        template, shape = "" if part == SCORE else "autoscore_extract", self.schema(bundle, part)
+        template = "" if part == SCORE else "autoscore_extract"
+        shape = self.schema(bundle, part)
         return prompt.system(
             bundle, bundle.criteria, question, context, name=template, schema=shape, reference=reference
         ).rstrip("\n")

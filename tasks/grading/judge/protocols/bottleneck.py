@@ -93,7 +93,8 @@ class BottleneckProtocol(JudgingProtocol):
         estimate: GraderEstimate | None = call.value
         if estimate is None:
             return unscored(case, part.criteria, reason_of(call))
-        levels, likely = estimate.levels, probabilities(call, part.criteria)
+        levels = estimate.levels
+        likely = probabilities(call, part.criteria)
         signals = level_signals(case.bundle, levels, likely)
         signals |= conflicts(case.bundle, levels)
         signals["grade_probability"] = float(estimate.probability)

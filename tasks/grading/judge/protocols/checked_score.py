@@ -70,7 +70,8 @@ class CheckedScoreProtocol(RulersProtocol):
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
         """The prompt on the criteria and, in the last part, on all traits."""
         criteria, _ = _divided(bundle, part.criteria)
-        shape, judged = self.schema(bundle, part), bundle.judged if len(part.criteria) > len(criteria) else ()
+        shape = self.schema(bundle, part)
+        judged = bundle.judged if len(part.criteria) > len(criteria) else ()
         text = prompt.system(bundle, criteria, question, context, judged, schema=shape, reference=reference)
         return text.rstrip("\n")
 
@@ -81,7 +82,8 @@ class CheckedScoreProtocol(RulersProtocol):
         decided = {one.criterion_id: one for _, call in before if call.value for one in call.value.decisions}
         said = {}
         for criterion in (criterion for earlier, _ in before for criterion in earlier.criteria):
-            found, decision = [criterion.text, "[not decided]"], decided.get(criterion.id)
+            found = [criterion.text, "[not decided]"]
+            decision = decided.get(criterion.id)
             if decision is not None and decision.level is not None:
                 quotes = [prompt.quoted(row["quote"]) for row in decision.evidence if row["status"] in HOLDS]
                 level = f"[level {decision.level} = {criterion.levels[decision.level]}]"
@@ -118,11 +120,9 @@ class CheckedScoreProtocol(RulersProtocol):
             found.decisions.extend(Decision(item.id, None, reason=reason) for item in part.criteria)
         _, traits = _divided(bundle, score_items(bundle))
         stated = stated_scores(found.decisions, traits, found.probabilities, case)
-        of_criteria = Gathered(
-            [decision for decision in found.decisions if decision.criterion_id not in traits],
-            found.counts,
-            {name: likely for name, likely in found.probabilities.items() if name not in traits},
-        )
+        decided = [decision for decision in found.decisions if decision.criterion_id not in traits]
+        likely = {name: levels for name, levels in found.probabilities.items() if name not in traits}
+        of_criteria = Gathered(decided, found.counts, likely)
         judged, grading = graded(case, answers, of_criteria, stated)
         levels = {decision.criterion_id: decision.level for decision in judged.decisions}
         against = contradicted(bundle, levels, grading.scored.traits)

@@ -44,7 +44,9 @@ class HolisticProtocol(JudgingProtocol):
 
     def outcome(self, case: Case, answers: Sequence[Answer]) -> Outcome:
         """The stated score; no criterion is decided."""
-        scale, answer, signals = case.bundle.scale, answers[-1].call, itemised.signals(case.bundle, answers)
+        scale = case.bundle.scale
+        answer = answers[-1].call
+        signals = itemised.signals(case.bundle, answers)
         if answer.value is None:
             return unscored(case, (), reason_of(answer), signals)
         signals["tie"] = float(is_tie(answer.value, scale))

@@ -15,7 +15,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, EvidenceType, Trait
 from rubricflow.tasks.core.llm.ask import Checked
 from rubricflow.tasks.core.llm.request import cached_by_identity
-from rubricflow.tasks.core.text.tokens import number_of
+from rubricflow.tasks.core.text.tokens import number_of, whole
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.evidence import subject_of
@@ -134,7 +134,7 @@ def with_level(trait: Trait | None, entry: Any) -> Any:
     if value is None:
         return entry
     level = round((value - trait.min) / trait.step, 9)
-    return {"evidence": entry.get("evidence"), "level": int(level) if level.is_integer() else level}
+    return {"evidence": entry.get("evidence"), "level": whole(level)}
 
 
 def score_restated(entry: Any, item: Criterion, choose: itemised.Choose) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from rubricflow.tasks.core.check import suite
 from rubricflow.tasks.core.check.docs import build, folder
-from rubricflow.tasks.core.check.finding import CheckError
+from rubricflow.tasks.core.check.suite import CheckError
 from rubricflow.tasks.core.check.task import checked, data_docs
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import TableRef

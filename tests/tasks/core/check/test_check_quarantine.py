@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rubricflow.tasks.core.check import checkpoint, task
-from rubricflow.tasks.core.check.finding import REFUSED
+from rubricflow.tasks.core.check.suite import REFUSED
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import TableRef, conform

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rubricflow.tasks.core.check import suite
-from rubricflow.tasks.core.check.finding import Finding, key_text, shown
-from rubricflow.tasks.core.check.suite import check_values, columns, exception, rules
+from rubricflow.tasks.core.check.suite import Finding, check_values, columns, exception, key_text, rules, shown
 from rubricflow.tasks.core.contracts.schema import Expectation
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 from rubricflow.tasks.core.contracts.tables.data import Responses, Units

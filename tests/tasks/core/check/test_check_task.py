@@ -16,7 +16,7 @@ from builders import rows
 from builders.rows import Record, item
 
 from rubricflow.tasks.core.check import checkpoint
-from rubricflow.tasks.core.check.finding import CheckError
+from rubricflow.tasks.core.check.suite import CheckError
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, expectations, schema
@@ -280,7 +280,7 @@ def test_a_resumed_run_does_not_import_great_expectations(run: Run, monkeypatch:
 
 
 def test_only_the_door_imports_prefect_and_nothing_great_expectations_before_it_is_needed() -> None:
-    modules = ", ".join(f"rubricflow.tasks.core.check.{name}" for name in ("checkpoint", "finding", "suite"))
+    modules = ", ".join(f"rubricflow.tasks.core.check.{name}" for name in ("checkpoint", "suite"))
     code = f"import sys, {modules}; sys.exit(bool({{'great_expectations', 'prefect'}} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(checkpoint.__file__).parents[3])
 

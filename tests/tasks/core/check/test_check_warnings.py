@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.check import checkpoint, suite
-from rubricflow.tasks.core.check.finding import Finding, warnings
-from rubricflow.tasks.core.check.suite import check_values, columns
+from rubricflow.tasks.core.check.suite import Finding, check_values, columns, warnings
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.schema import TableRef, expectations, schema
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions, StepPredictions

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.display.axis import BASE, TOP, Axis, axis
-from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, bar_chart, line_chart, share_chart
+from rubricflow.tasks.core.display.charts import (
+    BASE,
+    TOP,
+    Axis,
+    ChartLine,
+    ChartPoint,
+    axis,
+    bar_chart,
+    line_chart,
+    share_chart,
+)
 from rubricflow.tasks.core.display.table import Bar, LevelShares, Panel
 
 UNIT = Axis(0.0, 1.0, (0.0, 0.5, 1.0), 2, 98)

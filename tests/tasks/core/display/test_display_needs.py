@@ -8,7 +8,7 @@ from builders import studies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.display.reasons import needs_of, release_needs, too_small_words, wanted_words
+from rubricflow.tasks.core.display.verdict import needs_of, release_needs, too_small_words, wanted_words
 from rubricflow.tasks.core.stats.promise import MarkedAnswers, promise, promise_needs
 
 WORDS = 50

@@ -7,8 +7,7 @@ import pytest
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.evaluation import Numbers
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.printed import markdown, show
-from rubricflow.tasks.core.display.table import Cell, Table, records
+from rubricflow.tasks.core.display.table import Cell, Table, markdown, records, show
 
 EVIL = '<img src=x onerror="1"> a|b [bold] \x1b[31m'
 TABLE = Table(

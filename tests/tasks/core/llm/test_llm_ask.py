@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import BackendError, StoppedError
 from rubricflow.tasks.core.llm.ask import Checked, ask
-from rubricflow.tasks.core.llm.backend import ReplyStream, Steady
+from rubricflow.tasks.core.llm.backend import ReplyStream, Scripted, Steady
 from rubricflow.tasks.core.llm.backends.replay import ForeignReplay
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.calls import Watched
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest
@@ -231,7 +230,7 @@ RUN = """
 import sys, time
 from pathlib import Path
 from rubricflow.tasks.core.llm.ask import Checked, ask
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.calls import Watched
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Request

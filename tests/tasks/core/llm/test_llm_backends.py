@@ -2,9 +2,8 @@
 
 import pytest
 
-from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.backend import Backend, Scripted
 from rubricflow.tasks.core.llm.backends.replay import AskedByWorkers, ForeignReplay, Replay, UnansweredError
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
 from rubricflow.tasks.core.llm.ask import Checked, ask
-from rubricflow.tasks.core.llm.backends.scripted import Offline, Scripted
+from rubricflow.tasks.core.llm.backend import Offline, Scripted
 from rubricflow.tasks.core.llm.budget import (
     Budget,
     Budgeted,

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.llm import reply_store
 from rubricflow.tasks.core.llm.ask import Checked, ask
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from builders.loopback import DROP, HANG, Server, Time, http
+from builders.loopback import DROP, HANG, Time, http
 
 from rubricflow.tasks.core.contracts.errors import StoppedError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
@@ -204,19 +204,6 @@ def asked(fault, serve):
     except StoppedError as ended:
         return replies, str(ended)
     return replies, ""
-
-
-@pytest.fixture
-def serve():
-    servers = []
-
-    def start(play):
-        servers.append(Server(play))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.form}: {fault.what}")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.llm.ask import Checked, ask
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.budget import Budgeted, BudgetSpent, SharedCap
 from rubricflow.tasks.core.llm.ledger import MINUTE_S, CallLedger, MinuteLimits, seconds_until_room
 from rubricflow.tasks.core.llm.reply_store import ReplyStore

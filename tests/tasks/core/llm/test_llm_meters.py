@@ -11,10 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.llm import meters
-from rubricflow.tasks.core.llm.backend import Answers
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
-from rubricflow.tasks.core.llm.meters import (
+from rubricflow.tasks.core.llm import calls
+from rubricflow.tasks.core.llm.backend import Answers, Scripted
+from rubricflow.tasks.core.llm.calls import (
     LIVE,
     METERS,
     SHARES,
@@ -104,7 +103,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         free.bind(("127.0.0.1", 0))
         number = int(free.getsockname()[1])
     monkeypatch.setenv("RUBRICFLOW_METERS", str(number))
-    monkeypatch.setattr(meters, "METERS", CallMeters())
+    monkeypatch.setattr(calls, "METERS", CallMeters())
     serve_meters.cache_clear()
     yield number
     serve_meters.cache_clear()
@@ -117,7 +116,7 @@ def read_meters(port: int) -> dict[tuple[str, ...], float]:
 
 
 def test_prometheus_finds_own_calls_and_those_of_workers(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    meters.METERS.add({"calls m": 3, "prompt_tokens m": 30, "open m": 1, "usd m": 0.5})
+    calls.METERS.add({"calls m": 3, "prompt_tokens m": 30, "open m": 1, "usd m": 0.5})
     monkeypatch.setitem(SHARES, "judge", 0.25)
     LIVE.append(lambda: {"calls m": 2, "calls other": 1, "failures other": 1, "waited": 3.0})
     try:
@@ -126,7 +125,7 @@ def test_prometheus_finds_own_calls_and_those_of_workers(port: int, monkeypatch:
         found = read_meters(port)
     finally:
         LIVE.pop()
-    meters.METERS.add({"open m": -1})
+    calls.METERS.add({"open m": -1})
     later = read_meters(port)  # the piece has ended, and its counts are not with the others yet
     assert (later["rubricflow_judge_calls_total", "m"], later["rubricflow_judge_open", "m"]) == (5, 0)
     assert found == {
@@ -159,8 +158,8 @@ def test_a_thread_looks_while_nobody_tells() -> None:
 
 def test_who_has_no_more_to_tell_says_how_its_calls_come_along(monkeypatch: pytest.MonkeyPatch) -> None:
     own, lines, said = CallMeters(), list[str](), threading.Event()
-    monkeypatch.setattr(meters, "METERS", own)
-    monkeypatch.setattr(meters, "EVERY_S", 0.01)
+    monkeypatch.setattr(calls, "METERS", own)
+    monkeypatch.setattr(calls, "EVERY_S", 0.01)
     with telling(lambda line: (lines.append(line), said.set())[0]):
         said.wait(0.05)
         assert not lines

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from rubricflow.tasks.core.contracts.backends import BACKENDS
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Prompting
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.methods import Prompting
 from rubricflow.tasks.core.contracts.settings.reward import Graphs
 from rubricflow.tasks.core.llm.backends import vllm
 from rubricflow.tasks.core.llm.backends.openai import OpenAI

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backends.completions import CallParameters
 from rubricflow.tasks.core.llm.backends.openai import OpenAI
-from rubricflow.tasks.core.llm.error_body import read_error
+from rubricflow.tasks.core.llm.forms.form import read_error
 from rubricflow.tasks.core.llm.request import Message, Request
 
 SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}}

@@ -22,8 +22,8 @@ from rubricflow.tasks.core.contracts.errors import BackendError, StoreError
 from rubricflow.tasks.core.contracts.settings.engine import Engine, Placement
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.llm.budget import Sharing, sharing
+from rubricflow.tasks.core.llm.calls import METERS, CallMeters
 from rubricflow.tasks.core.llm.ledger import CallLedger, Lane
-from rubricflow.tasks.core.llm.meters import METERS, CallMeters
 from rubricflow.tasks.core.llm.opening import Machine
 from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.request import Reply

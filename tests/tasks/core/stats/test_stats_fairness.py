@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rubricflow.tasks.core.stats import bootstrap as bs
-from rubricflow.tasks.core.stats import fairness as fr
+from rubricflow.tasks.core.stats import true_score as fr
 
 A = ([0, 1, 2, 2, 3, 3, 4, 4], [1, 1, 2, 2, 2, 3, 4, 3], list("abbabaab"))
 B = ([1, 2, 3, 3, 4, 5, 6, 2, 4, 5], [1.5, 2.2, 2.8, 3.9, 3.6, 5.4, 5.1, 2.9, 4.4, 4.8], list("ababa") + list("baaba"))

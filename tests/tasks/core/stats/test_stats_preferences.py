@@ -1,12 +1,28 @@
-"""What is made of several margins: chosen inside folds of items, and by nothing that has seen the item."""
+"""Strengths of answers, held against a generic optimiser, statsmodels and simulated judges with a planted effect of
+order; and what is made of several margins: chosen inside folds of items, and by nothing that has seen the item."""
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import approx_fprime, minimize
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
-from rubricflow.tasks.core.stats.preferences import _fitted, chosen, cross_fitted, folds_of, right
+from rubricflow.tasks.core.stats.bootstrap import folds_of
+from rubricflow.tasks.core.stats.preferences import (
+    PRIOR_SD,
+    _fitted,
+    chosen,
+    cross_fitted,
+    right,
+    strengths,
+    win_shares,
+)
 
 DRAW = np.random.default_rng(3)
 ITEMS = [f"q{n}" for n in range(120)]
@@ -81,3 +97,102 @@ def test_a_sample_without_verdicts_does_no_harm() -> None:
 def test_too_few_items_choose_nothing() -> None:
     with pytest.raises(ValueError, match="20 items"):
         cross_fitted(margins(0.8)[:19], Y[:19], ITEMS[:19])
+
+
+BOTH = np.array([*permutations(range(5), 2)])
+OUTCOMES = np.random.default_rng(4).choice([0.0, 0.5, 1.0], len(BOTH))
+
+
+def posterior(values: np.ndarray, first: np.ndarray, second: np.ndarray, won: np.ndarray) -> float:
+    """Minus the log posterior, written down once more: the effect of order has five times the strengths' deviation."""
+    odds = values[first] - values[second] + values[-1]
+    likelihood = won * np.log(expit(odds)) + (1 - won) * np.log(expit(-odds))
+    prior = (values[:-1] ** 2).sum() / (2 * PRIOR_SD**2) + values[-1] ** 2 / (2 * (5 * PRIOR_SD) ** 2)
+    return float(prior - likelihood.sum())
+
+
+def test_the_estimate_is_the_top_of_the_posterior_and_its_errors_the_curvature_there() -> None:
+    found = strengths(BOTH[:, 0], BOTH[:, 1], OUTCOMES, 5)
+    top = minimize(posterior, np.zeros(6), args=(BOTH[:, 0], BOTH[:, 1], OUTCOMES), tol=1e-12).x
+    from_mean = top[:5] - top[:5].mean()
+    np.testing.assert_allclose(found.strength, from_mean, atol=1e-4)
+    assert found.order == pytest.approx(top[-1], abs=1e-4)
+
+    def slope(values: np.ndarray) -> np.ndarray:
+        return approx_fprime(values, posterior, 1e-5, BOTH[:, 0], BOTH[:, 1], OUTCOMES)
+
+    curvature = np.array([approx_fprime(top, lambda v, at=at: slope(v)[at], 1e-4) for at in range(6)])
+    contrast = np.vstack([np.hstack([np.eye(5) - 1 / 5, np.zeros((5, 1))]), [[0, 0, 0, 0, 0, 1]]])
+    errors = np.sqrt(np.diag(contrast @ np.linalg.inv(curvature) @ contrast.T))
+    np.testing.assert_allclose([*found.error, found.order_error], errors, rtol=2e-2)
+
+
+def test_with_many_verdicts_it_is_the_logistic_regression_of_statsmodels() -> None:
+    import statsmodels.api as sm  # it imports for seconds
+
+    draw = np.random.default_rng(1)
+    first, second = np.tile(BOTH, (400, 1)).T
+    truth = np.array([-0.8, -0.2, 0.0, 0.3, 0.7])
+    won = (draw.random(len(first)) < expit(truth[first] - truth[second] + 0.4)).astype(float)
+    found = strengths(first, second, won, 5)
+    columns = np.zeros((len(first), 5))
+    columns[np.arange(len(first)), first] += 1
+    columns[np.arange(len(first)), second] -= 1
+    fit = sm.GLM(won, np.column_stack([columns[:, 1:], np.ones(len(first))]), sm.families.Binomial()).fit()
+    np.testing.assert_allclose(found.strength[1:] - found.strength[0], fit.params[:4], atol=0.01)
+    assert found.order == pytest.approx(fit.params[4], abs=0.005)
+    assert found.order_error == pytest.approx(fit.bse[4], rel=0.02)
+
+
+def test_a_planted_effect_of_order_is_recovered_and_intervals_cover() -> None:
+    draw, held, strength_held, orders = np.random.default_rng(7), [], [], []
+    pairs = np.array([*permutations(range(6), 2)])
+    first, second = (np.concatenate([6 * item + pairs[:, side] for item in range(10)]) for side in (0, 1))
+    for _ in range(40):
+        truth = draw.normal(0, 1.5, 60)
+        won = (draw.random(len(first)) < expit(truth[first] - truth[second] + 0.7)).astype(float)
+        found = strengths(first, second, won, 60)
+        centred = truth - np.repeat(truth.reshape(10, 6).mean(axis=1), 6)
+        strength_held.append(np.mean(np.abs(found.strength - centred) < 1.96 * found.error))
+        held.append(abs(found.order - 0.7) < 1.96 * found.order_error)
+        orders.append(found.order)
+    assert np.mean(orders) == pytest.approx(0.7, abs=0.05)
+    assert 0.93 <= np.mean(strength_held) <= 0.985  # 2,400 strengths
+    assert np.mean(held) >= 0.85  # 40 studies
+
+
+def test_who_wins_everything_has_a_finite_strength_and_sets_stay_apart() -> None:
+    found = strengths([0, 1, 0, 3], [1, 0, 2, 4], [1.0, 0.0, 1.0, 1.0], 6)
+    assert np.isfinite([found.strength, found.error]).all()
+    assert found.strength[0] == max(found.strength[:3])
+    assert found.connected[0] == found.connected[1] == found.connected[2] != found.connected[3]
+    assert len({*found.connected.tolist()}) == 3  # 5 was compared with nobody
+    assert found.strength[5] == 0
+
+
+def test_nothing_compared_says_nothing() -> None:
+    found = strengths([], [], [], 2)
+    assert found.strength.tolist() == [0, 0]
+    assert len({*found.connected.tolist()}) == 2
+
+
+@pytest.mark.parametrize(("first", "second", "won"), [([0], [0], [1]), ([0], [1], [2])])
+def test_what_is_no_comparison_is_refused(first: list[int], second: list[int], won: list[float]) -> None:
+    with pytest.raises(ValueError, match="two answers"):
+        strengths(first, second, won, 2)
+
+
+@settings(max_examples=8)
+@given(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=len(BOTH), max_size=len(BOTH)))
+def test_to_show_everything_the_other_way_round_turns_the_order_alone(won: list[float]) -> None:
+    one = strengths(BOTH[:, 0], BOTH[:, 1], won, 5)
+    other = strengths(BOTH[:, 1], BOTH[:, 0], 1 - np.array(won), 5)
+    np.testing.assert_allclose(one.strength, other.strength, atol=1e-4)
+    assert one.order == pytest.approx(-other.order, abs=1e-4)
+
+
+def test_a_share_is_the_mean_chance_against_the_others() -> None:
+    strength = np.array([1.0, 0.0, -2.0])
+    chances = [np.mean([expit(a - b) for at, b in enumerate(strength) if at != n]) for n, a in enumerate(strength)]
+    np.testing.assert_allclose(win_shares(strength), chances)
+    assert win_shares(strength[:1]).tolist() == [0.5]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.stats import conformal as sv
+from rubricflow.tasks.core.stats import probability as sv
 
 A_LOSS, A_CONFIDENCE = [1, 0, 0, 0, 1, 0, 0, 1], [0.9, 0.8, 0.6, 0.6, 0.5, 0.4, 0.95, 0.3]
 B_LOSS = [0.5, 0.2, 0.2, 0.9, 0.4, 0.4, 0.9, 0.9, 0.4, 0.2]

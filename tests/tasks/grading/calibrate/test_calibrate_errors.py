@@ -11,7 +11,7 @@ from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 
 from rubricflow.tasks.core.contracts.settings.study import Release
-from rubricflow.tasks.core.stats.conformal import aurc, oracle_aurc, random_aurc
+from rubricflow.tasks.core.stats.probability import aurc, oracle_aurc, random_aurc
 from rubricflow.tasks.core.stats.promise import promise
 from rubricflow.tasks.grading.calibrate.fit import outcome
 from rubricflow.tasks.grading.calibrate.methods import CrossFitted, cross_fit, folds

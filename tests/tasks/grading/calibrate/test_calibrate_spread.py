@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.stats.agreement import to_levels
-from rubricflow.tasks.core.stats.conformal import interval
+from rubricflow.tasks.core.stats.probability import interval
 from rubricflow.tasks.grading.calibrate.fit import outcome
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, folds
 from rubricflow.tasks.grading.calibrate.release import ReleaseRule, Scope, reasons, seen_levels

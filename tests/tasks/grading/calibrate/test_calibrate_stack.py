@@ -14,9 +14,9 @@ from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.study import Calibration
 from rubricflow.tasks.grading.calibrate.alignment import Refusal
 from rubricflow.tasks.grading.calibrate.choose import decide
+from rubricflow.tasks.grading.calibrate.features import Readers, TextSource, embed, text_blocks
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels, cross_fit, fit_method, folds
 from rubricflow.tasks.grading.calibrate.stack import STRENGTH, StackedRows, apply_stack, fit_stack
-from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, embed, text_blocks
 
 SCALE = Scale(min=0, max=3)
 WORDS = ("membrane", "water", "energy", "cell", "moves", "high", "low", "protein", "gate", "salt")

@@ -6,10 +6,10 @@ from texts_scene import JUDGED, plan, run_of
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.grading.calibrate.calibration import read_calibration
+from rubricflow.tasks.grading.calibrate.features import Readers, TextSource, text_blocks
 from rubricflow.tasks.grading.calibrate.predictions import Predictor, predict
 from rubricflow.tasks.grading.calibrate.rows import Item
 from rubricflow.tasks.grading.calibrate.task import calibrate
-from rubricflow.tasks.grading.calibrate.texts import Readers, TextSource, text_blocks
 
 
 def predictions(run, done):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from rubricflow.tasks.core.contracts.errors import UserError
-from rubricflow.tasks.grading.evaluate.compare import (
+from rubricflow.tasks.grading.evaluate.agree import (
     LEVEL,
     agreements,
     alike,

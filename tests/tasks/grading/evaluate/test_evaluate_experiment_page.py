@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from rubricflow.tasks.core.display.printed import markdown
-from rubricflow.tasks.core.display.table import Bar, Cell, LevelShares, Panel, Table, labelled
+from rubricflow.tasks.core.display.table import Bar, Cell, LevelShares, Panel, Table, labelled, markdown
 from rubricflow.tasks.grading.evaluate.experiment.tables import page
 
 EVIL = '<img src=x onerror="1"> a|b [bold] \x1b[31m'

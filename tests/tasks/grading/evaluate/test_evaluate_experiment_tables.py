@@ -24,7 +24,7 @@ from rubricflow.tasks.core.contracts.settings.experiment import (
 )
 from rubricflow.tasks.core.display.table import Cell, Table
 from rubricflow.tasks.core.stats.agreement import icc_2_1
-from rubricflow.tasks.grading.evaluate.compare import compare
+from rubricflow.tasks.grading.evaluate.agree import compare
 from rubricflow.tasks.grading.evaluate.experiment import cases, gradeagentops, tables
 from rubricflow.tasks.grading.evaluate.experiment.arm import BootstrapPlan, ExperimentArm, agreement
 from rubricflow.tasks.grading.evaluate.experiment.cases import by_pattern

@@ -6,8 +6,8 @@ import pytest
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.stats.agreement import qwk
+from rubricflow.tasks.grading.evaluate.agree import compare, compare_over_items
 from rubricflow.tasks.grading.evaluate.baselines import OTHER, against_others, scores_of_other_run
-from rubricflow.tasks.grading.evaluate.compare import compare, compare_over_items
 from rubricflow.tasks.grading.evaluate.slices import ScoreSlice, Setting
 
 SCALES = {"p": (0.0, 4.0, 1.0), "q": (0.0, 4.0, 1.0)}

@@ -14,7 +14,7 @@ import yaml
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.foreign import foreign_rows
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.core.text.units import units

@@ -7,7 +7,7 @@ import pytest
 from builders.cases import case
 
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rows import Case, Rater

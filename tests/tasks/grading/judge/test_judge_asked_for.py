@@ -11,7 +11,7 @@ import pytest
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, EvidenceType, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Request
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import first_requests

@@ -14,7 +14,7 @@ from builders.bundles import bundle, bundle_by, criterion
 from rubricflow.tasks.core.contracts.bundle import Example, Labelled, Repair, Rubric
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError
 from rubricflow.tasks.core.contracts.settings.judge import Annotation, Judge, Truth
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.encoder import Tokens
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.grading.judge import embedded

@@ -12,7 +12,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.protocols import Repair
 from rubricflow.tasks.core.contracts.settings.engine import Engine, TokenPrice
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.prices import TokenCounts, cost_of, money, price_of
 from rubricflow.tasks.core.llm.reply_store import ReplyStore

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from rubricflow.tasks.core.contracts.bundle import Repair
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Token
 from rubricflow.tasks.grading.judge import itemised

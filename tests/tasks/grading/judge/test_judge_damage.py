@@ -8,7 +8,7 @@ from builders.damaging import Damaging
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.grading.judge.simulated import WAYS, damaged

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, WorkedExamples
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.ask import ask
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge.grade import check, first_requests, grade_batch, repair, show

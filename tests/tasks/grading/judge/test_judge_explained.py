@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.grading.judge.explained import quotes_in
+from rubricflow.tasks.grading.judge.evidence import quotes_in
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rubricflow.tasks.core.contracts.bundle import Repair
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.manifest import write_manifest
 from rubricflow.tasks.core.store.warehouse import Warehouse

@@ -8,7 +8,7 @@ from builders.bundles import bundle, criterion, trait
 from builders.cases import case
 
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Token
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch

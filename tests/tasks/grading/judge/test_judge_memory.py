@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from rubricflow.tasks.core.contracts.bundle import ConsistencyMemory, Criterion, RubricMemory
 from rubricflow.tasks.core.llm.ask import ask
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.text.tokens import tokens

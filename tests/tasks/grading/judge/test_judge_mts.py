@@ -7,7 +7,7 @@ import pytest
 from builders.bundles import bundle, criterion, trait
 
 from rubricflow.tasks.core.contracts.bundle import Anchor, Repair
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of

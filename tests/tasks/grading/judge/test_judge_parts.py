@@ -9,7 +9,7 @@ from builders.bundles import bundle, criterion, trait
 from rubricflow.tasks.core.contracts.bundle import Repair
 from rubricflow.tasks.core.contracts.settings.engine import Engine, TokenPrice
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.prices import TokenCounts, cost_of, price_of
 from rubricflow.tasks.grading.judge.costs import cost_range, workload

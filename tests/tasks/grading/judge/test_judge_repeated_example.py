@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.bundle import Bundle, Repair, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.ask import Attempt
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.grading.judge.grade import check, first_requests
 from rubricflow.tasks.grading.judge.protocol import protocol_of

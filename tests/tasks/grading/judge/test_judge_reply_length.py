@@ -7,7 +7,7 @@ from builders.bundles import THREE, bundle, criterion, trait
 from builders.cases import case
 
 from rubricflow.tasks.core.contracts.settings.engine import ROOM, Sampling
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import digest
 from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.protocol import Opinion, needed, protocol_of

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, Supports
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.core.text.tokens import tokens

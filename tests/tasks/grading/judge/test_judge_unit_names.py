@@ -9,7 +9,7 @@ from builders.bundles import bundle, criterion, trait
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import subject_of
 from rubricflow.tasks.grading.judge.grade import first_requests

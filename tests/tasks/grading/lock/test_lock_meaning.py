@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Rubric
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.rows import Case, Rater

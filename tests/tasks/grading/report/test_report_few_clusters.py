@@ -10,8 +10,7 @@ import pytest
 from builders import annotation_scene, bottleneck_scene, edit_scene, grading_scene, rewards_scene
 
 from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.printed import markdown, show
-from rubricflow.tasks.core.display.table import Cell, Table
+from rubricflow.tasks.core.display.table import Cell, Table, markdown, show
 from rubricflow.tasks.grading.evaluate.experiment.tables import page
 from rubricflow.tasks.grading.report.summary import figure_tables
 from rubricflow.tasks.grading.report.view import view

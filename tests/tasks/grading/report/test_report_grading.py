@@ -17,9 +17,9 @@ from builders.grading_scene import ANSWER, MANIFEST, NAMES, SCALE, STUDY, gates,
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
+from rubricflow.tasks.core.display.page import Columns, Facts, Figure, Fold, Grid, Part, Section, Text
 from rubricflow.tasks.core.display.page import rendered as page
 from rubricflow.tasks.core.display.say import plain
-from rubricflow.tasks.core.display.section import Columns, Facts, Figure, Fold, Grid, Part, Section, Text
 from rubricflow.tasks.grading.report.agreement import compared
 from rubricflow.tasks.grading.report.answers import worst
 from rubricflow.tasks.grading.report.figures import Figures

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
+from rubricflow.tasks.core.display.page import Section
 from rubricflow.tasks.core.display.say import plain
-from rubricflow.tasks.core.display.section import Section
 from rubricflow.tasks.core.store.catalogue import catalogue
 from rubricflow.tasks.grading.report.answers import (
     FIRST_ANSWERS,

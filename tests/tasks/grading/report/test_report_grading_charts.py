@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rubricflow.tasks.core.display.axis import Axis
+from rubricflow.tasks.core.display.charts import Axis
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.report.charts import LEAST_SPAN, Dot, ForestRow, forest_axis, forest_row
 

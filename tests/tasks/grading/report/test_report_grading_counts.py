@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
-from rubricflow.tasks.grading.report.counts import QUERIES, counts
+from rubricflow.tasks.grading.report.figures import QUERIES, counts
 from rubricflow.tasks.grading.report.view import alike
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.display.printed import markdown, show_sentences
-from rubricflow.tasks.core.display.table import Table
+from rubricflow.tasks.core.display.table import Table, markdown, show_sentences
 from rubricflow.tasks.core.display.verdict import ReleaseVerdict
 from rubricflow.tasks.grading.report.summary import figure_tables, next_step, state
 

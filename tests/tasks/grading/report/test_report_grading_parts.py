@@ -19,17 +19,16 @@ from rubricflow.tasks.core.contracts.tables.calibration import ReleaseRules
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 from rubricflow.tasks.core.contracts.tables.evaluation import RATER_FLAGS, RaterEffects
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Prices
-from rubricflow.tasks.core.display.reasons import needs_of
+from rubricflow.tasks.core.display.page import Figure, Fold, Grid, Named, Part, Section, Text
 from rubricflow.tasks.core.display.say import plain
-from rubricflow.tasks.core.display.section import Figure, Fold, Grid, Named, Part, Section, Text
+from rubricflow.tasks.core.display.verdict import needs_of
 from rubricflow.tasks.core.llm.prices import Price, Rates, TokenCounts, cost_of, price_rows
 from rubricflow.tasks.core.stats.promise import UNLIKELY, MarkedAnswers, exact_interval
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.calibrate.release import ReleaseCandidates, _promise
 from rubricflow.tasks.grading.report.agreement import MACHINE, WORDS, RankedRater, Ranking, made_of, raters_section
-from rubricflow.tasks.grading.report.counts import QUERIES
 from rubricflow.tasks.grading.report.evidence import evidence_section
-from rubricflow.tasks.grading.report.figures import Figures
+from rubricflow.tasks.grading.report.figures import QUERIES, Figures
 from rubricflow.tasks.grading.report.gates import nothing_released
 from rubricflow.tasks.grading.report.made import cost_facts
 

@@ -1,7 +1,7 @@
 """The heading over groups of authors names the one that differs most."""
 
 from rubricflow.tasks.core.stats.verdict import Estimate
-from rubricflow.tasks.grading.report.errors import Group, _groups_title
+from rubricflow.tasks.grading.report.evidence import Group, _groups_title
 
 
 def test_the_heading_names_of_the_groups_that_differ_the_one_that_does_most() -> None:

@@ -11,8 +11,7 @@ from builders.grading_scene import MANIFEST, SCALE, STUDY, made_run
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Evaluation, Release
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
-from rubricflow.tasks.core.display.page import rendered
-from rubricflow.tasks.core.display.section import Fold, Grid, Named
+from rubricflow.tasks.core.display.page import Fold, Grid, Named, rendered
 from rubricflow.tasks.core.stats.agreement import Stat
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.bootstrap import TERMS, Scale

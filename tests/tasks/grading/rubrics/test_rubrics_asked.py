@@ -13,7 +13,7 @@ from builders.bundles import criterion, scale, trait
 from rubricflow.tasks.core.contracts.bundle import Count, Rubric
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.grading.lock.rubric import broken
 from rubricflow.tasks.grading.rubrics.asked import (

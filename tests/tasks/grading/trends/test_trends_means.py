@@ -1,4 +1,5 @@
-"""Arms of judged answers."""
+"""Arms of judged answers, and corrected means: against ppi-python where it is installed, the regression estimator by
+hand, and the truth."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 from trends_scene import labels, verdicts
 
-from rubricflow.tasks.grading.trends.means import mean_rows, together
+from rubricflow.tasks.grading.trends.means import Cases, corrected_mean, mean_rows, together
 
 
 def test_two_logs_are_compared_and_labels_name_the_log_they_mean() -> None:
@@ -57,3 +58,120 @@ def test_labels_chosen_to_teach_are_left_out_and_probabilities_count() -> None:
 def test_no_label_no_row() -> None:
     frame = verdicts(0)
     assert mean_rows(together({"log": frame}), labels(verdicts(1, start=1000), 20)) == []
+
+
+def cases(seed: int, labels: int, cases: int = 400, strength: float = 0.8, size: int = 1) -> tuple[Cases, float]:
+    """A judge of this correlation with people, 0.3 too high; of clusters of `size` cases whole ones are labelled."""
+    rng = np.random.default_rng(seed)
+    clusters = np.repeat(np.arange(cases // size), size)
+    truth = rng.normal(size=cases // size)[clusters] * (size > 1) + rng.normal(size=cases)
+    scores = strength * truth + np.sqrt(1 - strength**2) * rng.normal(size=cases) + 0.3
+    drawn = np.isin(clusters, rng.choice(cases // size, labels // size, replace=False))
+    return Cases(scores, np.where(drawn, truth, np.nan), clusters, np.ones(cases)), float(truth.mean())
+
+
+def test_the_estimate_is_that_of_ppi_python() -> None:
+    ppi = pytest.importorskip("ppi_py", reason="ppi-python is not installed here: it needs statsmodels and gdown")
+    arm, _ = cases(0, 60)
+    has = ~np.isnan(arm.labels)
+    found = corrected_mean([arm])
+    # There λ weighs the unlabelled cases alone, here all of them.
+    weight = found.weights[0] * (~has).mean()
+    theirs = ppi.ppi_mean_pointestimate(arm.labels[has], arm.scores[has], arm.scores[~has], lam=weight)
+    assert found.corrected.value == pytest.approx(float(np.ravel(theirs)[0]), abs=1e-9)
+
+
+def test_lambda_is_the_slope_of_the_regression_estimator_with_many_labels() -> None:
+    arm, _ = cases(1, 2000, 20_000, 0.8)
+    has = ~np.isnan(arm.labels)
+    slope = np.polyfit(arm.scores[has], arm.labels[has], 1)[0]
+    found = corrected_mean([arm])
+    assert found.weights[0] == pytest.approx(slope, abs=0.02)
+    residual = arm.labels[has] - slope * arm.scores[has]
+    error = np.sqrt(residual.var() / has.sum() + (slope**2 * arm.scores.var()) / len(has))
+    assert found.corrected.high - found.corrected.low == pytest.approx(2 * 1.96 * error, rel=0.05)
+
+
+@pytest.mark.parametrize(("labels", "size", "strength"), [(20, 1, 0.0), (20, 1, 0.9), (100, 5, 0.8), (200, 1, 0.5)])
+def test_intervals_hold_the_truth_and_are_never_wider_than_labels_alone(
+    labels: int, size: int, strength: float
+) -> None:
+    held, runs = 0, 200
+    for seed in range(runs):
+        arm, _ = cases(seed, labels, 1000, strength, size)
+        found = corrected_mean([arm])
+        held += found.corrected.low <= 0.0 <= found.corrected.high
+        assert found.corrected.high - found.corrected.low <= found.labels.high - found.labels.low
+    assert held >= 0.90 * runs  # three standard errors below .95
+
+
+def test_a_pass_rate_without_failures_has_an_interval() -> None:
+    scores = np.ones(200)
+    labels = np.where(np.arange(200) < 30, 1.0, np.nan)
+    found = corrected_mean([Cases(scores, labels, np.arange(200), np.ones(200))])
+    assert found.corrected.value == 1.0
+    assert found.corrected.low is not None
+    assert 0.80 < found.corrected.low < 0.95
+
+
+def test_labels_drawn_unevenly_count_by_their_probability() -> None:
+    errors = {"weighted": [], "plain": []}
+    for seed in range(60):
+        arm, _ = cases(seed, 1000, 1000, 0.0)
+        chance = np.where(arm.labels > 0, 0.5, 0.1)
+        drawn = np.random.default_rng(seed).random(1000) < chance
+        labels = np.where(drawn, arm.labels, np.nan)
+        for name, weights in (("weighted", 1 / chance), ("plain", np.ones(1000))):
+            found = corrected_mean([arm._replace(labels=labels, weights=weights)])
+            errors[name].append(found.corrected.value)
+    assert abs(np.mean(errors["weighted"])) < 0.05
+    assert np.mean(errors["plain"]) > 0.3
+
+
+def test_strata_keep_their_shares() -> None:
+    strata = np.repeat([0, 1], [900, 100])
+    truth = np.where(strata == 1, 10.0, 0.0) + np.random.default_rng(0).normal(size=1000)
+    labels = np.where((np.arange(1000) % 9 == 0) | (strata == 1), truth, np.nan)
+    arm = Cases(np.zeros(1000), labels, np.arange(1000), np.ones(1000), strata)
+    found = corrected_mean([arm])
+    assert found.corrected.value == pytest.approx(1.0, abs=0.2)
+    assert found.corrected.high - found.corrected.low < 0.6  # within strata only; the strata themselves are 10 apart
+    with pytest.raises(ValueError, match="stratum"):
+        corrected_mean([arm._replace(labels=np.where(strata == 1, np.nan, labels))])
+
+
+def test_a_difference_is_paired_where_cases_are_the_same() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=300) * 3
+    has = np.arange(300) < 60
+    arms = []
+    for shift in (0.0, 0.5):
+        people = truth + shift + 0.2 * rng.normal(size=300)
+        arms.append(Cases(people + rng.normal(size=300), np.where(has, people, np.nan), np.arange(300), np.ones(300)))
+    paired = corrected_mean(arms).corrected
+    apart = corrected_mean([arms[0], arms[1]._replace(clusters=np.arange(300) + 1000)]).corrected
+    assert paired.low <= 0.5 <= paired.high
+    assert (paired.high - paired.low) * 3 < apart.high - apart.low
+
+
+def test_so_many_labels_halve_the_interval() -> None:
+    arm, _ = cases(3, 100, 40_000, 0.8)
+    found = corrected_mean([arm])
+    more, _ = cases(3, 100 + found.to_halve, 40_000, 0.8)
+    again = corrected_mean([more]).corrected
+    width = found.corrected.high - found.corrected.low
+    assert again.high - again.low == pytest.approx(width / 2, rel=0.2)
+
+
+def test_where_all_is_labelled_the_judge_adds_nothing() -> None:
+    arm, _ = cases(0, 400)
+    found = corrected_mean([arm])
+    assert found.weights == (0.0,)
+    assert found.corrected == found.labels
+
+
+def test_few_clusters_have_no_interval_and_no_label_is_refused() -> None:
+    arm, _ = cases(0, 15, 400, 0.8, 5)
+    assert corrected_mean([arm]).corrected.low is None
+    with pytest.raises(ValueError, match="label"):
+        corrected_mean([arm._replace(labels=np.full(400, np.nan))])

@@ -14,8 +14,8 @@ from sklearn.covariance import GraphicalLasso
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.bottleneck import ABLATIONS, Bottleneck, Method, Training
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
+from rubricflow.tasks.core.contracts.settings.methods import ABLATIONS, Bottleneck, Method, Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import ORDERS, ConceptLinks, Interventions, Models, Trials
 from rubricflow.tasks.methods.bottleneck.arm import (
     BOUND,

@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 from torch.nn.functional import cross_entropy, one_hot
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.methods.bottleneck.backbone import load
 from rubricflow.tasks.methods.bottleneck.baselines import (
     NOISY,

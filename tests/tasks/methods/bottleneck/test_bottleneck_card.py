@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.methods.bottleneck.card import About, card, plain
 
 DIGEST = "d" * 64

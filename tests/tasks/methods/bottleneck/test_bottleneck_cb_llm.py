@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
-from rubricflow.tasks.methods.bottleneck.cb_llm import SparseHead, cb_llm, concept_scores, cubed_cosine
+from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.methods.bottleneck.data import MISSING, Concepts
 from rubricflow.tasks.methods.bottleneck.states import Cached, States
+from rubricflow.tasks.methods.bottleneck.text_bottlenecks import SparseHead, cb_llm, concept_scores, cubed_cosine
 
 PLAN = Training(epochs=15, head_learning_rate=0.02, batch_size=16)
 WORDS = [f"word{concept}{level}" for concept in range(3) for level in range(4)]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck
+from rubricflow.tasks.core.contracts.settings.methods import Bottleneck
 from rubricflow.tasks.methods.bottleneck.class_set import (
     common_bundle,
     given_levels,

@@ -8,12 +8,12 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
-from rubricflow.tasks.methods.bottleneck import ct_cbm as ct_cbm_module
+from rubricflow.tasks.core.contracts.settings.methods import Training
+from rubricflow.tasks.methods.bottleneck import text_bottlenecks as ct_cbm_module
 from rubricflow.tasks.methods.bottleneck.baselines import vanilla_cbm
-from rubricflow.tasks.methods.bottleneck.ct_cbm import RIDGE, candidates, ct_cbm, residual, targeted
 from rubricflow.tasks.methods.bottleneck.data import Concepts, LabelledData
 from rubricflow.tasks.methods.bottleneck.states import Cached, States
+from rubricflow.tasks.methods.bottleneck.text_bottlenecks import RIDGE, candidates, ct_cbm, residual, targeted
 
 PLAN = Training(epochs=30, patience=8, batch_size=16, head_learning_rate=0.05, head_learning_rate_2=0.1)
 FILLERS = ("the", "plant", "water", "moves", "upwards", "because", "of", "leaves")

@@ -13,7 +13,7 @@ import torch
 from sklearn.metrics import f1_score
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.methods.bottleneck.backbone import load
 from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData
 from rubricflow.tasks.methods.bottleneck.fit import (

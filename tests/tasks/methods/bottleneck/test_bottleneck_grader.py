@@ -13,15 +13,14 @@ from safetensors.torch import save_file
 from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.settings.bottleneck import Bottleneck, Training
 from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.methods import Bottleneck, Training
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Case
 from rubricflow.tasks.methods.bottleneck import backbone as backbones
-from rubricflow.tasks.methods.bottleneck.class_set import concepts_of
-from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, shares_of
+from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, concepts_of, shares_of
 from rubricflow.tasks.methods.bottleneck.fit import Trained, concept_levels
 from rubricflow.tasks.methods.bottleneck.grader import load, save
 from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, LatentHead, contribution_error

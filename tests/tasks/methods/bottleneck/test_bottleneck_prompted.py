@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
+from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.methods.bottleneck.prompted import Shot, choose_shots, prompted

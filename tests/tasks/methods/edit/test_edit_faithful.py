@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Count, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.tables.rules import RuleEdit
+from rubricflow.tasks.core.contracts.tables.edit import RuleEdit
 from rubricflow.tasks.grading.judge.score import score
 from rubricflow.tasks.methods.edit.rollout import Sample, printed
 from rubricflow.tasks.methods.edit.rule_edits import (

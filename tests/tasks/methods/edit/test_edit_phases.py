@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.edit import Edit, Revising
+from rubricflow.tasks.core.contracts.settings.methods import Edit, Revising
 from rubricflow.tasks.core.contracts.tables.edit import (
     Arm,
     ArmDifferences,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.settings.edit import Edit, Revising
+from rubricflow.tasks.core.contracts.settings.methods import Edit, Revising
 from rubricflow.tasks.methods.edit.locality import LINE, RUN, Unusable, breach, copied, mimicry, read_checklist, totals
 from rubricflow.tasks.methods.edit.policy import Prompts
 from rubricflow.tasks.methods.edit.revise import (

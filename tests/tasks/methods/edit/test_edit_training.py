@@ -16,8 +16,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, Q
 from trl import GRPOTrainer, SFTTrainer
 
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
-from rubricflow.tasks.core.contracts.settings.edit import FineTuning, Reinforcement
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
+from rubricflow.tasks.core.contracts.settings.methods import FineTuning, Reinforcement
 from rubricflow.tasks.methods.edit import rl
 from rubricflow.tasks.methods.edit.policy import Policy, Prompts
 from rubricflow.tasks.methods.edit.rl import Method, outcomes, reinforce, shape

@@ -9,7 +9,7 @@ import pytest
 from builders.bottleneck_scene import METHODS, NAMES, intervention_rows, link_rows, trial, trial_rows
 
 from rubricflow.tasks.core.contracts.schema import conform
-from rubricflow.tasks.core.contracts.settings.bottleneck import Training
+from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Trials
 from rubricflow.tasks.methods.report import grader_figures as figures
 from rubricflow.tasks.methods.report.grader_figures import (

@@ -38,10 +38,10 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Policies,
     Revisions,
     Rollouts,
+    RuleFaithfulness,
     Separations,
     Steps,
 )
-from rubricflow.tasks.core.contracts.tables.rules import RuleFaithfulness
 from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.methods.report import arm_figures as figures

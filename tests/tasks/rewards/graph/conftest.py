@@ -9,7 +9,7 @@ import pytest
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.settings.reward import Graphs
-from rubricflow.tasks.core.llm.backends.scripted import Script, Scripted
+from rubricflow.tasks.core.llm.backend import Script, Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.rewards.graph.annotator import Annotator
 from rubricflow.tasks.rewards.graph.subject import GraphSubject

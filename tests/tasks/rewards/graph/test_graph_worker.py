@@ -23,9 +23,8 @@ from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.llm.backend import Backend
+from rubricflow.tasks.core.llm.backend import Backend, Scripted
 from rubricflow.tasks.core.llm.backends.replay import UnansweredError
-from rubricflow.tasks.core.llm.backends.scripted import Scripted
 from rubricflow.tasks.core.llm.budget import BudgetSpent, Sharing, kept_budget, ledger_of, on_budget, sharing
 from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.reply_store import ReplyStore

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from rubricflow.tasks.core.stats.reward_hacking import hacking_alarms
-from rubricflow.tasks.rewards.report.evaluation import EARNED, alarms, ringing
+from rubricflow.tasks.rewards.report.training import EARNED, alarms, ringing
 
 STEPS = 120
 

@@ -11,8 +11,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from reward_scene import ACTIVATION, STRONG, WEAK, random_rubric, rubric
 
-from rubricflow.tasks.rewards.reward.compare import random_graph
 from rubricflow.tasks.rewards.reward.compiled import shared_factor, untyped
+from rubricflow.tasks.rewards.reward.rows import random_graph
 
 SEEDS = st.integers(0, 2**32 - 1)
 THREE = rubric([5, 3, -2, 1], [(0, 1, WEAK), (0, 2, ACTIVATION), (1, 2, STRONG)])

@@ -15,10 +15,10 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.reward import Aggregation, Diagnostics
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
-from rubricflow.tasks.rewards.reward.compare import AGGREGATIONS, STRENGTHS, Unscored, ablations, against, figures
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph
 from rubricflow.tasks.rewards.reward.figures import Record
 from rubricflow.tasks.rewards.reward.local import Locals
+from rubricflow.tasks.rewards.reward.rows import AGGREGATIONS, STRENGTHS, Unscored, ablations, against, figures
 
 CHAIN = rubric([4, 3, 2, -1], [(0, 1, STRONG), (1, 2, WEAK), (0, 2, WEAK)])
 LOCAL = np.random.default_rng(0).random((30, 4))

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rubricflow.tasks.core.stats.bootstrap import folds_of
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, batch
-from rubricflow.tasks.rewards.reward.learn import error_left_out, folds_of, learn, line, rewards_and_slopes
+from rubricflow.tasks.rewards.reward.learn import error_left_out, learn, line, rewards_and_slopes
 
 # c0 licenses c1 and c2, those license c3, c0 also licenses c3; c4 is a penalty licensed by c2.
 EDGES = [(0, 1), (0, 2), (0, 3), (1, 3), (2, 3), (2, 4)]

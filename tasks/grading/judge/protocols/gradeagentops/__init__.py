@@ -15,6 +15,7 @@ from rubricflow.tasks.core.llm.ask import Attempt, Checked
 from rubricflow.tasks.core.llm.extract import said
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
 from rubricflow.tasks.core.llm.schema import form
+from rubricflow.tasks.core.text.tokens import whole
 from rubricflow.tasks.grading.judge import mend
 from rubricflow.tasks.grading.judge.evidence import subject_of
 from rubricflow.tasks.grading.judge.itemised import follow_up
@@ -102,7 +103,8 @@ class GradeAgentOpsProtocol(JudgingProtocol):
         failed.
         """
         bundle: Bundle = request.data.bundle
-        role, checked = mend.next_role(history, bundle.protocol), history[-1].checked
+        role = mend.next_role(history, bundle.protocol)
+        checked = history[-1].checked
         if role is None:
             return None
         verdict: settlement.Settlement | None = checked.value
@@ -192,10 +194,10 @@ class GradeAgentOpsProtocol(JudgingProtocol):
             "points": points,
             "misconceptions": misconceptions,
             "rationale": opinion.because[:MAX_PROSE],
-            "subscores": {name: contract.plain(score) for name, score in subscores.items()},
+            "subscores": {name: whole(score) for name, score in subscores.items()},
         }
         if "final_score" in demand.fields:
-            fields["final_score"] = contract.plain(settlement.mean_of(bundle, subscores))
+            fields["final_score"] = whole(settlement.mean_of(bundle, subscores))
         return {name: fields[name] for name in contract.in_order(demand)}
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
 from rubricflow.tasks.core.llm.schema import form, record, several
-from rubricflow.tasks.core.text.tokens import number_of
+from rubricflow.tasks.core.text.tokens import number_of, whole
 from rubricflow.tasks.core.text.units import whole_sentences
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.schema import MAX_PROSE, PROSE, QUOTE, numbered
@@ -125,10 +125,6 @@ def in_order(demand: Demand) -> list[str]:
     return [name for name in _ORDER if name in demand.fields]
 
 
-def plain(number: float) -> float | int:
-    return int(number) if number.is_integer() else number
-
-
 def _claim(point: Criterion) -> dict[str, Any]:
     """Schema of what is said of a point: whether it is covered, then by which words."""
     missed, covered = ({"status": {"type": "string", "enum": [status]}} for status in STATUSES)
@@ -138,7 +134,7 @@ def _claim(point: Criterion) -> dict[str, Any]:
 
 
 def _score(scale: Scale) -> dict[str, Any]:
-    scores = [plain(round(scale.min + scale.step * i, 12)) for i in range(scale.levels)]
+    scores = [whole(round(scale.min + scale.step * i, 12)) for i in range(scale.levels)]
     return {"type": "integer" if all(isinstance(score, int) for score in scores) else "number", "enum": scores}
 
 
@@ -172,7 +168,8 @@ def everything(bundle: Bundle) -> Demand:
 
 def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
     """The claims of an artifact that was asked for these fields. Nothing else in it is looked at."""
-    rubric, notes = numbered(bundle), Counter[str](unknown_field=len(unknown_fields(artifact, bundle)))
+    rubric = numbered(bundle)
+    notes = Counter[str](unknown_field=len(unknown_fields(artifact, bundle)))
     # A point without a usable claim is missing, or has a problem of its own or of all.
     form = _by_number if artifact.get("points") is not None else _by_lists
     points, problems, doubt = form(artifact, rubric.points, notes)
@@ -189,7 +186,8 @@ def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
             rationale = whole_sentences(prose, MAX_PROSE)
         else:
             broken["rationale"] = "missing" if prose is None else "malformed"
-    entries, subscores = artifact.get("subscores"), dict[str, float]()
+    entries = artifact.get("subscores")
+    subscores = dict[str, float]()
     stated = entries if isinstance(entries, dict) else {}
     for trait in demand.traits:
         value, problem = _number(stated.get(trait.id), trait, notes)

@@ -59,7 +59,8 @@ def settle(claims: Claims, bundle: Bundle, subject: Subject) -> Settlement:
     neither covered nor missed; contradictory: both; malformed; unknown: a number that names none), and
     for a claim without a quote that holds `kind:criterion`, see `why_unsupported`.
     """
-    rubric, signals = numbered(bundle), Counter(claims.notes)
+    rubric = numbered(bundle)
+    signals = Counter(claims.notes)
     keeps = bundle.protocol.failed_quote == "count"
     by_quotes, actions = {}, {}
     for criterion, claimed, problem, action in _by_criterion(claims, rubric):
@@ -216,7 +217,8 @@ def likely(call: RequestOutcome[Any], bundle: Bundle) -> Likely:
 
 def restated(artifact: dict[str, Any], reply: Reply, bundle: Bundle) -> dict[str, Any]:
     """The artifact with what counts by the bundle's `level` in place of what it states; of subscores the likeliest."""
-    probabilities, protocol = reply.level_probabilities or {}, bundle.protocol
+    probabilities = reply.level_probabilities or {}
+    protocol = bundle.protocol
     if protocol.level == "stated" or not probabilities:
         return artifact
     points, subscores = artifact.get("points"), artifact.get("subscores")
