@@ -48,6 +48,10 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
+
+
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes name no test: those of an archive hold the time, and processes that collect other names run nothing."""
     return argname if isinstance(val, bytes) else None

@@ -18,14 +18,13 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from builders.command import command
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for the table that this file prints as a script
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tiny_study import RUBRICS, make_study
 
-from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.data import Responses, Units
@@ -251,12 +250,12 @@ GRADED = [
 """The cases that `grade` is run on as well: ingest, lock, the study, a source that breaks off, recorded replies."""
 
 
-def run(spoil: Spoil, folder: Path, command: str) -> tuple[int, str, str]:
+def run(spoil: Spoil, folder: Path, name: str) -> tuple[int, str, str]:
     """(exit code, standard error, all output) of a command on the spoilt study in the folder."""
     study = make_study(folder, 20)
     spoil(folder)
-    house = ["--warehouse", str(folder / "house")] if command == "grade" else []
-    result = CliRunner().invoke(cli.app, [command, str(study), *house])
+    house = ["--warehouse", str(folder / "house")] if name == "grade" else []
+    result = command(name, study, *house)
     return result.exit_code, result.stderr, result.output
 
 
@@ -294,20 +293,20 @@ def test_a_bundle_that_was_changed_after_locking_stops_the_judge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = make_study(tmp_path, 20)
-    command = ["grade", str(study), "--warehouse", str(tmp_path / "house")]
+    words = ["grade", str(study), "--warehouse", str(tmp_path / "house")]
 
     def down(*_: object) -> None:
         raise BackendError("the judge is down")
 
     with monkeypatch.context() as broken:
         broken.setattr("rubricflow.tasks.grading.judge.shard_judge.rater", down)
-        assert CliRunner().invoke(cli.app, command).exit_code == 2
+        assert command(*words).exit_code == 2
     (path,) = (tmp_path / "house").glob("*/bundles/lock/all.parquet")
     table = pq.read_table(path)
     easier = [content.replace("motion of particles", "motion of anything") for content in table["content"].to_pylist()]
     at = table.schema.get_field_index("content")
     pq.write_table(table.set_column(at, table.schema.field(at), pa.array(easier)), path)
-    result = CliRunner().invoke(cli.app, command)
+    result = command(*words)
     assert result.exit_code == 2
     assert "bundles/lock/all.parquet was changed since stage 'lock' wrote it" in result.stderr
     assert "Traceback" not in result.output
@@ -353,7 +352,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     study = make_study(folder)
     answers_as("jsonl", spoil)(folder)
     house = folder / "house"
-    result = CliRunner().invoke(cli.app, ["grade", str(study), "--warehouse", str(house)], catch_exceptions=False)
+    result = command("grade", study, "--warehouse", house)
     assert result.exit_code == 0, result.output
     return Warehouse.open(house).run(Warehouse.open(house).runs()[-1])
 

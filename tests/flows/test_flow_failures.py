@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,19 +72,6 @@ def first(times: int, play: Play) -> Play:
 
 def later(n: int, body: Mapping[str, Any]) -> bytes:
     return http(429, {"error": {"message": "slow down"}}, ["Retry-After: 0"])
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., Server]]:
-    servers: list[Server] = []
-
-    def start(*words: Any, **more: Any) -> Server:
-        servers.append(Server(*words, **more))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 def reward_of(server: Server | str, replies: str | Path = ":memory:", aggregation: Any = "flat", **more: Any):

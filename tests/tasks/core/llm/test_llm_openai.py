@@ -31,19 +31,6 @@ def asking(text="q", **more):
     return Request(messages=(Message("system", "s"), Message("user", str(text))), role="grade", subject="r", **more)
 
 
-@pytest.fixture
-def serve():
-    servers = []
-
-    def start(*words, **more):
-        servers.append(Server(*words, **more))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
-
-
 def client(*servers, key=None, time=None, **engine):
     """A backend over servers; a pause only moves its clock."""
     time = time or Time()
