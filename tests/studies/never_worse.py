@@ -2,7 +2,7 @@
 
     python tests/studies/never_worse.py [--draws 3] [--folder FOLDER]
 
-Recorded judges, the demo's two, and simulated ones on real answers, of every strength; of each, 10 to 200 labels are
+Recorded judges, the demo's two, and simulated ones on real answers, of every strength; of each, 0 to 200 labels are
 drawn (below 100 twice as often), `decide` chooses, and QWK is counted on at most 320 unseen answers of other authors. A
 loss is another's QWK less that of the score chosen: of the raw score, of `text_only`, and of the method that is best in
 the mean over the draws of a judge and a number of labels. Below ten labels the raw score is kept and nothing is lost.
@@ -42,12 +42,13 @@ from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.grading.calibrate.features import Readers, TextSource, text_blocks
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
-COUNTS = (10, 25, 50, 100, 200)
+COUNTS = (0, 10, 25, 50, 100, 200)
 MOST = 520
 """Answers of a judge that are used."""
 STRENGTHS = (-1.0, 0.3, 0.5, 0.7, 0.9, 1.01)
 AGAINST = ("raw", "text alone", "hindsight")
 DEMO = Path(__file__).resolve().parents[2] / "data/demo"
+SCORES = DEMO.parent / "results"
 
 
 def rows(frame: pd.DataFrame, scales: Sequence[Scale], traits: Sequence[str] = ()) -> LabelledRows:
@@ -161,6 +162,37 @@ def summaries() -> Iterator[tuple[str, LabelledRows]]:
         yield f"{judge} physics", rows(some(part, own=part["ours"]), [Scale(min=0, max=3)])
 
 
+def large() -> Iterator[tuple[str, LabelledRows]]:
+    """A large model on short answers and essays, each way of asking a judge; the questions of a set pooled."""
+    sas = pd.read_parquet(need("asap_sas", "answers.parquet")).rename(
+        columns={"answer_id": "response_id", "question_id": "item", "student_answer": "text", "score_rater1": "human"}
+    )
+    aes = pd.read_parquet(need("asap_aes", "essays.parquet")).rename(
+        columns={"essay_id": "response_id", "essay_set": "item", "essay": "text", "domain1_score": "human"}
+    )
+    enem = pd.read_parquet(need("enem_essays", "essays_human_competences.parquet")).rename(
+        columns={"essay_id": "response_id", "essay": "text", "human_total": "human"}
+    )
+    ends = {1: (2.0, 12.0), 2: (1.0, 6.0), 3: (0.0, 3.0), 4: (0.0, 3.0), 6: (0.0, 4.0), 7: (0.0, 24.0)}
+    short = dict.fromkeys(map(int, sas["item"].unique()), (0.0, 2.0))
+    for name, people, scales in (("asap_sas", sas, short), ("asap_aes", aes, ends), ("enem", enem, {0: (0.0, 1000.0)})):
+        people = people.assign(response_id=people["response_id"].astype(str))
+        scores = pd.read_csv(SCORES / f"{name}_methods.csv", dtype={"response_id": str})
+        for arm, part in scores.groupby("arm"):
+            part = part.merge(people, on="response_id").dropna(subset=["score", "human"])
+            part = part.assign(item=part["item"] if "item" in part else 0, cluster=part["response_id"])
+            items = sorted(part["item"].unique())
+            low = part["item"].map({item: scales[item][0] for item in items})
+            span = part["item"].map({item: scales[item][1] - scales[item][0] for item in items})
+            own, human = part["score"], part["human"]
+            if len(items) > 1:
+                own, human = (own - low) / span, (human - low) / span
+            part = part.assign(own=own, human=human, item=part["item"].map(items.index)).sort_values("item")
+            steps = [40.0 if name == "enem" else 1.0] * len(items)
+            shapes = [Scale(min=scales[one][0], max=scales[one][1], step=step) for one, step in zip(items, steps)]
+            yield f"large model {name} {arm}", rows(part, shapes)
+
+
 def demo(folder: Path) -> Iterator[tuple[str, LabelledRows]]:
     """The large language model of the demo and the 1.5B, all questions together."""
     for name in ("study", "weak"):
@@ -229,7 +261,7 @@ def main() -> None:
     need("asap_sas", "answers.parquet")
     made = list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as scratch:
-        judges = [*short_answers(), *essays(), *summaries(), *demo(given.folder or Path(scratch)), *simulated()]
+        judges = [*short_answers(), *essays(), *summaries(), *large(), *demo(given.folder or Path(scratch)), *simulated()]
     for judge, labels in judges:
         strength = agreement(labels.raw, labels)
         for count in (count for count in COUNTS if count <= 0.55 * len(labels)):

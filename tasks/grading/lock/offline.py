@@ -18,6 +18,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Rubric
 from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.text.clauses import statements as statements_of
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.lock.induce import RubricBrief, words
@@ -26,10 +27,8 @@ from rubricflow.tasks.grading.lock.lint import bands
 MODEL = "offline-rubrics-1"
 TOGETHER = 0.35
 """Share of neighbouring clauses of a sentence that stay one item."""
-_CLAUSE = re.compile(r";\s*|,\s+(?:and|but|while|or)\s+|(?<!\s)\s++as well as\s+")
 _WRAPPED = re.compile(r"(?:(?<![ \t])[ \t]++)?\n[ \t]*(?=[a-z(])")
 _COSTS = re.compile(r"\b(?:marks? off|deduct|penal|subtract)", re.IGNORECASE)
-_FEWEST_WORDS = 3
 _LEVELS = (
     ("not met", "met in part", "met"),
     ("nothing of it is there", "some of it is there", "all of it is there"),
@@ -90,7 +89,7 @@ def statements(rubric: Rubric) -> list[list[str]]:
         text = "\n".join((text[: score_bands[0].start], text[top.body : top.end], text[score_bands[-1].end :]))
     prose = _WRAPPED.sub(" ", text)
     sentences = (prose[unit.start : unit.end] for unit in units(prose) if unit.kind == "sentence")
-    return [_clauses(sentence) for sentence in sentences if not _COSTS.search(sentence)]
+    return [statements_of(sentence) for sentence in sentences if not _COSTS.search(sentence)]
 
 
 def reworded(text: str) -> str:
@@ -128,24 +127,6 @@ def _induced(brief: RubricBrief) -> dict[str, Any]:
         naming = {"text": f"The rubric's demands on '{trait.name[:150]}' are met.", "evidence": "weakly_groundable"}
         items_of[trait.id] = items_of[trait.id] or [{**naming, "levels": levels}]
     return {"traits": {name: {"items": of_trait} for name, of_trait in items_of.items()}}
-
-
-def _clauses(sentence: str) -> list[str]:
-    """The parts of a sentence; one too short to stand alone stays with what comes before it."""
-    parts, start = [], 0
-    for cut in [*_CLAUSE.finditer(sentence), None]:
-        end, next_start = (cut.start(), cut.end()) if cut else (len(sentence), len(sentence))
-        after_stands = cut is None or _stands_alone(sentence[next_start:])
-        if _stands_alone(sentence[start:end]) and after_stands:
-            parts.append(sentence[start:end])
-            start = next_start
-    if sentence[start:].strip():
-        parts.append(sentence[start:])
-    return parts
-
-
-def _stands_alone(clause: str) -> bool:
-    return len(tokens(clause)) >= _FEWEST_WORDS
 
 
 def _together(sentences: Sequence[Sequence[str]], draw: random.Random) -> Iterator[list[str]]:

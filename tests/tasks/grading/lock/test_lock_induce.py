@@ -235,7 +235,7 @@ def test_rules_of_thumb_take_the_highest_of_the_score_bands() -> None:
     text = "Judge the essay as a whole.\nScore 3: It argues; it gives proof of it.\n"
     text += "Score 2: It argues a little.\nScore 1: It does not argue."
     found = offline.statements(rubric(text=text, scale={"min": 1, "max": 3}))
-    assert found == [["Judge the essay as a whole."], ["It argues; it gives proof of it."]]
+    assert found == [["Judge the essay as a whole"], ["It argues; it gives proof of it"]]
     made = induced(rubric(text=text, scale={"min": 1, "max": 3}), by_rule()).rubric
     assert [anchor.text for anchor in made.traits[0].anchors] == [
         "It does not argue.",
