@@ -180,7 +180,7 @@ def large() -> Iterator[tuple[str, LabelledRows]]:
         scores = pd.read_csv(SCORES / f"{name}_methods.csv", dtype={"response_id": str})
         for arm, part in scores.groupby("arm"):
             part = part.merge(people, on="response_id").dropna(subset=["score", "human"])
-            part = part.assign(item=part["item"] if "item" in part else 0, cluster=part["response_id"])
+            part = part.assign(item=part.get("item", 0), cluster=part["response_id"])
             items = sorted(part["item"].unique())
             low = part["item"].map({item: scales[item][0] for item in items})
             span = part["item"].map({item: scales[item][1] - scales[item][0] for item in items})
@@ -189,7 +189,9 @@ def large() -> Iterator[tuple[str, LabelledRows]]:
                 own, human = (own - low) / span, (human - low) / span
             part = part.assign(own=own, human=human, item=part["item"].map(items.index)).sort_values("item")
             steps = [40.0 if name == "enem" else 1.0] * len(items)
-            shapes = [Scale(min=scales[one][0], max=scales[one][1], step=step) for one, step in zip(items, steps)]
+            shapes = [
+                Scale(min=scales[one][0], max=scales[one][1], step=step) for one, step in zip(items, steps, strict=True)
+            ]
             yield f"large model {name} {arm}", rows(part, shapes)
 
 
@@ -261,7 +263,14 @@ def main() -> None:
     need("asap_sas", "answers.parquet")
     made = list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as scratch:
-        judges = [*short_answers(), *essays(), *summaries(), *large(), *demo(given.folder or Path(scratch)), *simulated()]
+        judges = [
+            *short_answers(),
+            *essays(),
+            *summaries(),
+            *large(),
+            *demo(given.folder or Path(scratch)),
+            *simulated(),
+        ]
     for judge, labels in judges:
         strength = agreement(labels.raw, labels)
         for count in (count for count in COUNTS if count <= 0.55 * len(labels)):
