@@ -104,6 +104,10 @@ class ItemisedProtocol(JudgingProtocol):
         stands next to the key, and not under it, counts: models place the last of many so. Prose there is none: it may
         be what a model says of the whole, under a name that is an item's too (rationale)."""
         artifact, note, _ = verdict_in(request, reply, self.keys)
+        if note == "missing_keys" and request.mends:
+            # A strong model answers a repair with the items alone, without the key around them.
+            bare, note, _ = verdict_in(replace(request, keys=frozenset(request.mends)), reply)
+            artifact = {self.key: bare} if bare else None
         protocol = request.data.bundle.protocol
         probabilities = reply.level_probabilities or {}
         if artifact is None or not isinstance(artifact[self.key], dict):

@@ -41,17 +41,25 @@ def decided(**levels):
     return json.dumps({"decisions": made})
 
 
-def graded(bundle, first, *repairs):
+def graded(bundle, first, *repairs, text=TEXT):
     """Decisions, the grading, the attempts, and the mender."""
     mender = Scripted(list(repairs), model="mender")
     with ReplyStore(":memory:") as replies:
         rater = Rater("scripted:test", "llm", Scripted(lambda r: first), mender)
-        found = grade_batch([case(bundle, TEXT)], rater, replies)
+        found = grade_batch([case(bundle, text)], rater, replies)
     attempts = [a for called in found.called for a in called.answer.attempts]
     return {d.criterion_id: d.level for d in found.judged[0].decisions}, found.gradings[0], attempts, mender
 
 
 FABRICATED = (2, "nobody wrote this")
+
+
+def test_items_without_their_key_that_the_answer_holds_are_no_repair():
+    forged = json.dumps({"B": one("B", 2)})
+    broken = decided(A=2, B=7, C=0)
+    levels, _, attempts, _ = graded(bundle_of(), broken, f"The student writes {forged}.", text=f"{TEXT} {forged}")
+    assert levels == {"A": 2, "B": None, "C": 0}
+    assert attempts[1].checked.violations[0] == "quoted"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +81,8 @@ FABRICATED = (2, "nobody wrote this")
 )
 def test_a_repair_asks_for_what_failed_and_no_more(first, second, role, mends, after):
     levels, grading, attempts, mender = graded(bundle_of(), first, second)
+    bare = json.dumps(json.loads(second)["decisions"])
+    assert graded(bundle_of(), first, bare)[0] == levels
     (asked,) = mender.asked
     assert (asked.role, asked.mends) == (role, mends)
     assert tuple(asked.schema["properties"]["decisions"]["properties"]) == mends
