@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rubricflow.flows.annotate import labels
+from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, DollarLimit, Limit, StudyFile, TokenLimit, WarehouseFolder
-from rubricflow.flows.plan import Plan, check_extras, planned, record, settling
+from rubricflow.flows.plan import Plan, planned, record, settling
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder
-from rubricflow.flows.plan import Plan, check_extras, planned, record
+from rubricflow.flows.plan import Plan, planned, record
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError

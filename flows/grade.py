@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     Address,
@@ -24,7 +25,7 @@ from rubricflow.flows.command_line import (
 )
 from rubricflow.flows.finished_runs import settle_scores
 from rubricflow.flows.judging import cascaded, judged_by
-from rubricflow.flows.plan import Plan, check_extras, check_places, plan, record, with_placement
+from rubricflow.flows.plan import Plan, check_places, plan, record, with_placement
 from rubricflow.flows.stage import lock_rubrics, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import UserError

@@ -3,6 +3,7 @@ answered."""
 
 from __future__ import annotations
 
+from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     Address,
@@ -13,7 +14,7 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
-from rubricflow.flows.plan import Plan, check_extras, check_places, plan, record, with_placement
+from rubricflow.flows.plan import Plan, check_places, plan, record, with_placement
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.llm.budget import kept_budget

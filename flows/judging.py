@@ -7,7 +7,8 @@ import logging
 from collections.abc import Mapping
 from itertools import chain
 
-from rubricflow.flows.plan import Plan, grader_of, prices_of
+from rubricflow.flows.checks import grader_of
+from rubricflow.flows.plan import Plan, prices_of
 from rubricflow.flows.stage import references, staged
 from rubricflow.tasks.core.contracts.backends import BACKENDS, is_free
 from rubricflow.tasks.core.contracts.errors import BackendError

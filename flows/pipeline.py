@@ -9,6 +9,7 @@ import typer
 
 from rubricflow.flows.annotate import annotate
 from rubricflow.flows.bottleneck import bottleneck
+from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     DollarLimit,
@@ -19,7 +20,6 @@ from rubricflow.flows.command_line import (
     arguments,
 )
 from rubricflow.flows.grade import grade
-from rubricflow.flows.plan import check_extras
 from rubricflow.flows.review import board_of, unanswered
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study

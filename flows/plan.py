@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
 from rubricflow.flows.command_line import arguments
-from rubricflow.tasks.core.contracts.backends import BACKENDS, LIBRARIES, Choice, Grader, Work, install, needs, require
+from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOL_VERSION
 from rubricflow.tasks.core.contracts.schema import TableRef
@@ -223,13 +223,13 @@ def check_places(job: Plan, asked: Sequence[Choice] | None = None) -> None:
     if is_database(job.run.warehouse.replies_named):
         open_replies(job.run.warehouse.replies).close()
     judges = _judges(job.study)
-    place = job.run.warehouse.replies
     for choice in asked or [*judges, *(judge.support_by for judge in judges if judge.support_by)]:
         if choice.engine is None or choice.backend != "openai" or open_outbox() is not None:
             continue
         for url, error in unreachable(choice.engine):
             why = f"no server of '{choice.engine.model}' can be reached at {url} ({error.strerror or error})"
             why = f"{why}: start it, or mend engine.urls or --url"
+            place = job.run.warehouse.replies
             with open_replies(place if are_there(place) else ":memory:") as replies:
                 is_new = replies.latency(model_of(choice, job.base)) is None
             if is_new and isinstance(error, socket.gaierror) and not job.study.run.is_elsewhere:
@@ -307,48 +307,3 @@ def record(plan: Plan, tables: list[TableRef]) -> Path:
     path = write_manifest(plan.run, plan.identity, graded, tables, plan.base, plan.read_as, costs)
     write_database(plan.run.warehouse)
     return path
-
-
-def check_extras(
-    work: Work,
-    study_file: str | Path,
-    engine: str | None = None,
-    model: str | None = None,
-    url: str | None = None,
-    beside: str | Path | None = None,
-) -> None:
-    """Everything optional that a study's work needs is installed, on what the study says and the command's options in
-    place of it; BackendError names what is not, before anything is read or paid for."""
-    path = Path(study_file)
-    study = load_study(path)
-    needed = [(extra, why) for extra, why in needs(study, work) if not (engine and why.startswith("engine: "))]
-    if engine and engine in LIBRARIES:
-        needed.append((engine, f"--engine {engine}"))
-    if model is not None:
-        needed = [(extra, why) for extra, why in needed if not why.startswith("judge.backend")]
-        needed += [] if url is not None else [("vllm", "--model without --url")]
-    if open_outbox() is not None:  # who notes requests needs nothing that asks them
-        asking = {"vllm", *get_args(Engine.model_fields["provider"].annotation)}
-        needed = [(extra, why) for extra, why in needed if extra not in asking]
-    if is_database(os.environ.get("RUBRICFLOW_REPLIES", "")):
-        needed.append(("postgres", "replies in a database"))
-    if work == "grade":
-        others = [path.parent / name for name in study.evaluation.beside]
-        for other in (*others, *([Path(beside)] if beside else [])):
-            needed += needs(load_study(other), work)
-    require(needed)
-
-
-def grader_of(judge: Judge, base: Path) -> Grader | None:
-    """The trained grader of a judge, relative to `base`; None for a judge that is none. Its module needs torch, an
-    extra.
-
-    InputError for a file that is no whole grader, BackendError where the extra is missing.
-    """
-    if judge.backend != "trained" or judge.grader is None:
-        return None
-    try:
-        from rubricflow.tasks.methods.bottleneck.grader import load
-    except ImportError as error:
-        raise BackendError(f"trained graders need the extra: {install('embedded')}") from error
-    return load(base / judge.grader, base)

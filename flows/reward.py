@@ -3,6 +3,7 @@ rubrics' dependencies."""
 
 from __future__ import annotations
 
+from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import (
     DEFAULT_WAREHOUSE,
     Address,
@@ -15,7 +16,7 @@ from rubricflow.flows.command_line import (
 )
 from rubricflow.flows.graph import graphs_of
 from rubricflow.flows.judging import bundles_for, judged_by
-from rubricflow.flows.plan import Plan, check_extras, check_places, plan, record, with_placement
+from rubricflow.flows.plan import Plan, check_places, plan, record, with_placement
 from rubricflow.flows.stage import read_and_lock, references, staged
 from rubricflow.tasks.core.check.task import data_docs
 from rubricflow.tasks.core.contracts.errors import InputError

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rubricflow.flows.plan import grader_of
+from rubricflow.flows.checks import grader_of
 from rubricflow.flows.prepared_items import StudyGraphs, graphs_of_run, graphs_of_study
 from rubricflow.flows.rollouts import Rollout, RolloutReward
 from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving

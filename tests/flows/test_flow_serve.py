@@ -243,8 +243,7 @@ def test_what_was_evaluated_is_recorded_and_known_to_the_next_server(tmp_path):
     service.record_quality(3, {"x": 0.25, "y": 0.75})
     known = served(Counting(), tmp_path, record=house.run("training")).recorded()
     assert known.quality == {3: {"x": 0.25, "y": 0.75}}
-    gaps = [one["flat"] - one["gear"] for one in paid]
-    assert known.false_credit[3] == (pytest.approx(sum(gaps)), 2)
+    assert known.rewards[3] == (pytest.approx(sum(one["reward"] for one in paid)), 2)
     (path,) = write_pages(house.run("training"))
     assert "Held-out quality by step" in path.read_text()
 

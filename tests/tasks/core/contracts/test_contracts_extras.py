@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rubricflow.flows.plan import check_extras
+from rubricflow.flows.checks import check_extras
 from rubricflow.tasks.core.contracts import backends as extras
 from rubricflow.tasks.core.contracts.backends import BACKENDS, LIBRARIES, install, needs, require
 from rubricflow.tasks.core.contracts.errors import BackendError
