@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -22,8 +23,12 @@ def read(name: str) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def rubrics_of(name: str) -> Any:
+    return yaml.safe_load((DEMO / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
 def test_every_score_follows_from_its_marks() -> None:
-    content = yaml.safe_load((DEMO / "rubrics.yaml").read_text(encoding="utf-8"))["rubrics"]
+    content = rubrics_of("rubrics")["rubrics"]
     rubrics = {rubric["rubric_id"]: Rubric.model_validate(rubric) for rubric in content}
     responses, marks = read("responses").set_index("response_id"), read("marks")
     assert set(marks["response_id"]) == set(responses.index)
@@ -52,9 +57,17 @@ def test_the_studies_differ_in_nothing_but_the_judge() -> None:
     assert [of["evaluation"].pop("beside") for of in (weak, baseline, checked)] == [(), (), ()]
     for of in (study, weak, baseline, checked):
         del of["name"], of["judge"]["backend"], of["judge"]["replies"]
-    assert study == weak == baseline
+    assert weak["rubrics"].pop("file") == "rubrics_weak.yaml"  # the words it was asked by
+    assert study == baseline == weak | {"rubrics": {"file": "rubrics.yaml", **weak["rubrics"]}}
     del study["judge"], checked["judge"]
     assert study == checked
+
+
+def test_the_older_rubrics_differ_in_the_words_of_levels_alone() -> None:
+    today, older = (rubrics_of(name)["rubrics"] for name in ("rubrics", "rubrics_weak"))
+    levels = [[criterion.pop("levels") for rubric in of for criterion in rubric["criteria"]] for of in (today, older)]
+    assert today == older
+    assert list(map(len, levels[0])) == list(map(len, levels[1]))
 
 
 @pytest.mark.parametrize("name", ["study", "weak", "checked"])
