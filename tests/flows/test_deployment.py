@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+import psutil
 import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
@@ -113,6 +114,10 @@ def guided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guided]:
             with suppress(ProcessLookupError):
                 os.killpg(terminal.pid, signal.SIGKILL)
             terminal.wait()
+        for process in psutil.process_iter():  # runs that the worker had begun, in sessions of their own
+            with suppress(psutil.Error):
+                if process.environ().get("PREFECT_HOME") == environment["PREFECT_HOME"]:
+                    process.kill()
 
 
 def test_the_run_that_the_guide_starts_completes_on_the_worker(guided: Guided) -> None:
