@@ -1,4 +1,5 @@
-"""What can be checked of settings before a judge is paid: each function raises a UserError."""
+"""What a study's work needs installed, and the trained grader that it names: both before a judge is paid. Loads no
+Prefect, so that trainers can use it."""
 
 from __future__ import annotations
 

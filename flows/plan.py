@@ -1,5 +1,4 @@
-"""A study turned into a run: what is checked of its settings before a judge is paid, the data and settings that name
-it, where it is worked, and its manifest at the end."""
+"""A study turned into a run: the data and settings that name it, where it is worked, and its manifest at the end."""
 
 from __future__ import annotations
 
