@@ -145,7 +145,7 @@ def view(
     def cases(responses: Sequence[str], lead: str) -> list[Part]:
         return answers.case_folds([*_cases(tables, items, responses, rules, tolerances, study["marks"])], lead)
 
-    typical = cases(answers.middle(scores), "Two typical held-out answers, picked by rule (median risk), not by hand")
+    typical = cases(answers.middle(scores), "Typical held-out answers, picked by rule (median risk), not by hand")
     worst = cases(answers.worst(scores, scales), "The worst disagreements, at most two of a question")
     preferred = preference_section(figures, counts["lost_verdicts"])
     sections: tuple[Section | None, ...] = (
