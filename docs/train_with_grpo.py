@@ -4,7 +4,7 @@
     python train_with_grpo.py Qwen/Qwen2.5-0.5B-Instruct --steps 200
     rubricflow report my-training
 
-Where this runs only TRL and peft are needed, and the one file rubricflow/client.py, copied beside this one as
+Where this runs only TRL and peft are needed, and the one file rubricflow/client.py, copied next to this one as
 rubricflow_client.py.
 """
 

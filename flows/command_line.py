@@ -95,7 +95,7 @@ Reviewers = Annotated[
 RubricTo = Annotated[Path, typer.Option("--to", help="Rubric file (YAML) to write, for people to edit.")]
 Criterion = Annotated[str | None, typer.Option("--criterion", help="Of a log with several the one that is labelled.")]
 LogFolder = Annotated[
-    Path | None, typer.Option("--study", help="The folder for the study; LOG.calibration beside it if not given.")
+    Path | None, typer.Option("--study", help="The folder for the study; LOG.calibration next to it if not given.")
 ]
 
 

@@ -47,10 +47,10 @@ class GroupBatch(NamedTuple):
 
 
 class GroupReward(RubricReward):
-    """The reward of a rollout beside the others of its group, from 0 to 1, as TRL and verl's batches call it: by
+    """The reward of a rollout compared with the others of its group, from 0 to 1, as TRL and verl's batches call it: by
     'score', of pairs the share of the others that it is expected to beat, and of groups its score; by 'rank' the share
     of the others that it stands above, ties by half. A rollout without words loses to every one that has some, without
-    asking: it has the lowest score, and one with words beside such alone has 1. One alone, and one that no verdict
+    asking: it has the lowest score, and one with words next to such alone has 1. One alone, and one that no verdict
     joins with most of the others, has none."""
 
     def __init__(

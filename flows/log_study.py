@@ -40,7 +40,7 @@ def labels_of(logs: Iterable[Log], labels: Path | None, whole: Log) -> pd.DataFr
 
 
 def study_place(logs: Sequence[Path], folder: Path | None) -> tuple[Path, str]:
-    """The folder of a log's study, the one given or LOG.calibration beside the log, and the study's name."""
+    """The folder of a log's study, the one given or LOG.calibration next to the log, and the study's name."""
     folder = folder or logs[0].parent / f"{logs[0].stem}{STUDY}"
     return folder, re.sub(r"[^A-Za-z0-9_-]+", "_", folder.name.removesuffix(STUDY)).strip("_-")[:60] or "log"
 

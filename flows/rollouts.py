@@ -221,7 +221,7 @@ class RolloutReward:
         return list(map(VariedReward, batch.rewards, batch.variances)) if batch else []
 
     def held_out(self, step: int, quality: Qualities) -> None:
-        """Writes an evaluation of the policy into the record: `rubricflow report` draws it beside false credit, with
+        """Writes an evaluation of the policy into the record: `rubricflow report` draws it next to false credit, with
         the alarm of reward hacking; InputError where nothing is recorded.
 
         quality: held-out item → how good it is, from 0 to 1, higher is better, by whoever pays for nothing.

@@ -113,7 +113,7 @@ def revise(
     token_budget: TokenLimit = None,
     budget_usd: DollarLimit = None,
 ) -> None:
-    """Writes the proposal and a study of it beside it; prints every change with its reason, and the commands that tell
+    """Writes the proposal and a study of it next to it; prints every change with its reason, and the commands that tell
     whether it agrees better. InputError where a file is there already: somebody may have edited it."""
     beside = to.with_name(f"{to.stem}-study.yaml")
     for path in (to, beside):

@@ -1,4 +1,4 @@
--- Corrected means and differences with their intervals, beside what labels and judge alone say; the latest first.
+-- Corrected means and differences with their intervals, next to what labels and judge alone say; the latest first.
 SELECT
     r.written,
     m.arm,

@@ -1,4 +1,4 @@
--- Agreement per item on held-out responses: before and after calibration, beside two people.
+-- Agreement per item on held-out responses: before and after calibration, next to two people.
 PIVOT (
     SELECT slice, value_of, metric, stage, avg(value) AS value
     FROM metrics

@@ -1,4 +1,4 @@
-"""What judges, juries and cascades are worth: what judging an answer costs, beside agreement with people and beside the
+"""What judges, juries and cascades are worth: the cost of judging an answer, agreement with people, and
 errors among what would go out. All of a study on the same marked answers, whose marks no score has seen."""
 
 from __future__ import annotations

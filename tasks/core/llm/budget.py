@@ -141,7 +141,7 @@ def on_budget(backend: Backend, price: Price | None = None, engine: Engine | Non
 def unpriced(who: str, limit: str = "--budget-usd", instead: str = "--token-budget") -> InputError:
     """Why no limit in dollars can be kept."""
     rule = f"nobody says what {who} costs, so that {limit} cannot be kept"
-    hint = f"price: {{input: 2.5, output: 10}} beside the model, in US dollars a million tokens; or {instead}"
+    hint = f"price: {{input: 2.5, output: 10}} next to the model, in US dollars a million tokens; or {instead}"
     return InputError(rule, field="engine.price", hint=hint)
 
 

@@ -56,7 +56,7 @@ class Warehouse(Home):
 
     @property
     def keeps_replies(self) -> bool:
-        """Whether there is a store of replies: one that somebody names or, beside the runs of a folder, a file."""
+        """Whether there is a store of replies: one that somebody names or, next to the runs of a folder, a file."""
         return bool(self.replies_named) or not self.mirrored
 
     @property

@@ -112,7 +112,7 @@ def _fit_stack(labels: LabelledRows, with_judge: bool) -> Stack:
     if not labels.blocks and not with_judge:
         raise Refusal("the study's features hold nothing of the text")
     if labels.blocks and with_judge and not labels.has_score:
-        raise Refusal("the study's signals leave the judge's score out, so that text has no place beside them")
+        raise Refusal("the study's signals leave the judge's score out, so that text has no place among them")
     items_seen = [labels.items[index] for index in np.unique(labels.item)]
     blocks = {name: block for name, block in labels.blocks.items() if name != LENGTH or not with_judge}
     rows = StackedRows(labels.matrix, blocks, labels.item_id)

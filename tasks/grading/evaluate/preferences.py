@@ -1,5 +1,5 @@
-"""A judge beside people's preferences between two answers to a question: how often it is right, where it is sure, and
-what it is worth beside chance, the longer answer and people themselves."""
+"""A judge compared with people's preferences between two answers to a question: how often it is right, where it is
+sure, and what it is worth compared with chance, the longer answer and people themselves."""
 
 from __future__ import annotations
 

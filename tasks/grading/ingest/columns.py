@@ -288,7 +288,7 @@ def look_at_decimals(chunk: Chunk, seen: Decimals) -> None:
                         signs.setdefault(sign, (row, cell.strip()))
                 if len(signs) == 2:
                     (first_row, first), (second_row, second) = sorted(signs.values())
-                    rule = f"{quoted(second)} stands beside {quoted(first)} in row {first_row}"
+                    rule = f"{quoted(second)} stands next to {quoted(first)} in row {first_row}"
                     hint = "write all decimals of a column with a point, or all with a comma"
                     chunk.refuse(second_row, column, rule, hint)
                     break

@@ -114,7 +114,7 @@ def costs(load: Workload, servers: Servers) -> Iterator[Row]:
     uncached = hours_of(replace(load, read_tokens=load.read_tokens + load.cached_tokens), servers)["the model"]
     yield "the model without that cache", in_words(3600 * uncached), "every prompt is read from its start"
     slowest = max(hours, key=lambda part: hours[part])
-    yield "what holds it up", slowest, f"{in_words(3600 * hours[slowest])} at least; the other parts go on beside it"
+    yield "what holds it up", slowest, f"{in_words(3600 * hours[slowest])} at least; the other parts run meanwhile"
 
 
 def hours_of(load: Workload, servers: Servers) -> dict[str, float]:

@@ -112,7 +112,7 @@ class Simulated:
 
 
 def answer(request: Request, truth: Truth, marks: Mapping[str, HumanMarks]) -> Reply:
-    """The reply to a request, the same whenever and beside whatever it is asked. An error where nothing is known."""
+    """The reply to a request, the same whenever and with whatever it is asked. An error where nothing is known."""
     question: Question = request.data
     if request.subject not in marks:
         return Reply(error=f"not_known: rater '{truth.rater}' said nothing about '{request.subject}'")

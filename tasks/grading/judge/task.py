@@ -105,7 +105,7 @@ def judge(
     is no response, or no example for an item; BudgetSpent where the present budget does not suffice.
     """
     if not responses.rows:
-        hint = "the sources give items alone; name those of the responses beside them"
+        hint = "the sources give items alone; name those of the responses next to them"
         raise InputError("there are no responses to judge", field="data.sources", hint=hint)
     sizes = shard_sizes(counted(run, responses, "item_id"), whole_items=plan.judges_whole_items)
     finished = run.finished(stage, sizes)

@@ -32,8 +32,8 @@ _ZSTD = 93
 
 def documents(files: Sequence[Path]) -> tuple[list[tuple[Path, Any, LogForm]], list[str]]:
     """Every log among the files with its form, and the files of folders that are passed over: what no form tells, the
-    studies of earlier calibrations, and plain tables beside a tool's own logs. InputError for a file given by name that
-    is no log."""
+    studies of earlier calibrations, and plain tables next to a tool's own logs. InputError for a file given by name
+    that is no log."""
     found: list[tuple[Path, Any, LogForm]] = []
     passed: list[str] = []
     for given in files:

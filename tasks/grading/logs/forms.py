@@ -45,14 +45,14 @@ class LogForm(Frozen):
     """Column of `VERDICTS` → where it is. `draw` tells several answers to a case apart, `error` why there is none,
     `person` is what is said of a verdict that a person gave, `rater` who."""
     cases: Paths = ("log",)
-    """The list of cases as the tool writes it; none for a file that only tells of those beside it in its folder."""
+    """The list of cases as the tool writes it; none for a file that only tells of those next to it in its folder."""
     read_cases: str | None = None
     """The list of cases once `prepare` has worked; as the tool writes it where not given."""
     verdicts: str = "case"
     """The verdicts on a case: a list, an object by criterion, or the case itself; or, where `like:` stands first, a
     pattern of the case's keys whose group is the criterion."""
     texts: bool = False
-    """Whether it is a file of traces without verdicts: it holds question and answer of those beside it, by
+    """Whether it is a file of traces without verdicts: it holds question and answer of those next to it, by
     `reference`."""
     judge: Mapping[str, Paths] = {}
     """'model', 'prompt', 'rubric' and 'settings' → where."""
@@ -269,7 +269,7 @@ def deepeval(log: Any, aside: Any) -> Any:
 
 def lm_eval(log: Any, aside: Any) -> Any:
     """Each record's metrics, with the name of the filter where there are several; the run's model and tasks from the
-    file of results beside it."""
+    file of results next to it."""
     filters = {record.get("filter") for record in log}
     for record in log:
         after = f", {record.get('filter')}" if len(filters) > 1 else ""

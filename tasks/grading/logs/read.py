@@ -21,7 +21,7 @@ from rubricflow.tasks.grading.logs.forms import WORDS, LogForm
 from rubricflow.tasks.grading.logs.record import LABELS, VERDICTS, JudgeFacts, Log, LogScale
 
 _TEXTS = ("question", "answer", "turns", "subject", "input_tokens", "output_tokens")
-"""Columns that a file of traces, spans or runs fills where the file of verdicts beside it has nothing."""
+"""Columns that a file of traces, spans or runs fills where the file of verdicts next to it has nothing."""
 _PART = re.compile(r"([-+]?[0-9][0-9.,]*)\s*(?:%|/\s*[0-9][0-9.,]*)")
 _LONG_ENOUGH = 8
 """Characters of a question or answer that are taken for it wherever they stand in a prompt."""
@@ -90,7 +90,7 @@ def read_log(files: Sequence[Path]) -> Log:
 
 
 def _verdicts(form: LogForm, document: Any, case: Any, number: int) -> Iterator[dict[str, Any]]:
-    """The verdicts on a case: the columns, with `told`, what is said of the judge, beside them."""
+    """The verdicts on a case: the columns, with `told`, what is said of the judge, next to them."""
     roots = {"log": document, "case": case}
     if form.verdicts.startswith("like:"):
         pattern = re.compile(form.verdicts.removeprefix("like:"))

@@ -293,7 +293,7 @@ def _cell(value: Any) -> object:
 
 
 def _about(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands beside a calibrated score."""
+    """What stands next to a calibrated score."""
     known = {name: row[name] for name in ("low", "high", "risk", "verdict") if row[name] is not None}
     return {name: float(value) for name, value in known.items()} | {"relied_on": bool(row["relied_on"])}
 

@@ -1,5 +1,5 @@
 """How far machine, people and baselines agree with the human score, and which raters are severe or need retraining; and
-the judge beside people's preferences between two answers, as the report shows it and the command prints it."""
+the judge compared with people's preferences between two answers, as the report shows it and the command prints it."""
 
 from __future__ import annotations
 
@@ -341,8 +341,8 @@ def preference_lines(figures: Figures, lost: Rows) -> list[str]:
 
 
 def preference_section(figures: Figures, lost: Rows) -> Section | None:
-    """How often the judge prefers what people prefer, the surest first, and what it is worth beside baselines; None
-    without preferences. lost: as in `preference_lines`."""
+    """How often the judge prefers what people prefer, the surest first, and what it is worth compared with baselines;
+    None without preferences. lost: as in `preference_lines`."""
     if not figures.values(ACCURACY, ALL):
         return None
     listed = [metric for metric in figures.listed("preferences") if figures.values(metric.name, ALL)]

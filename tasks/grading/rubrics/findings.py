@@ -129,7 +129,7 @@ def _two_facts(rubric: Rubric) -> Found:
             yield [criterion.id], text + "Split it, or say that either is enough."
 
 
-# Criteria beside each other: alternatives that are added, and the same thing twice.
+# Criteria next to one another: alternatives that are added, and the same thing twice.
 
 
 def _added(rubric: Rubric) -> Iterator[tuple[Criterion, ...]]:

@@ -217,7 +217,7 @@ def as_yaml(rubrics: Sequence[Rubric], made: Sequence[RubricChange]) -> str:
     return "\n".join([*lines, written])
 
 
-# A proposal beside the study that it is for.
+# A proposal next to the study that it is for.
 
 
 _PATHS = frozenset({"folder", "file", "replies", "grader", "votes", "edge_retention", "model", "truth", "beside"})

@@ -157,7 +157,7 @@ def exported(run: Run, study: Study, base: Path, responses: ClassSet, arm: Arm, 
     for file in [path] if plan.grader else [path, copy]:
         run.warehouse.share(file)
         run.warehouse.share(file.with_suffix(".md"))
-    print(f"bottleneck: the grader is in {copy}, its card beside it")
+    print(f"bottleneck: the grader is in {copy}, its card next to it")
     (model,) = outcome.tables[Models]
     file_columns = {"path": str(path.relative_to(run.warehouse.root)), "digest": digest, "head": grader.head_json()}
     return {

@@ -168,7 +168,7 @@ class Responses(Row, table="responses", key=("response_id",)):
 
 
 class StepResponses(Responses, table="step_responses", key=("response_id", "step")):
-    """A text that a step of a cascade is asked about beside the first, which is asked about all."""
+    """A text that a step of a cascade is asked about in addition to the first, which is asked about all."""
 
     author_id: str | None
     """Who wrote it."""

@@ -230,7 +230,7 @@ class Quarantine(Row, table="quarantine", key=("stage", "table_name", "row_key",
 
 
 class Means(Row, table="means", key=("arm", "less", "slice", "value_of")):
-    """A mean of scores, or a difference of two, corrected by people's labels; beside it what labels and judge alone
+    """A mean of scores, or a difference of two, corrected by people's labels; next to it what labels and judge alone
     say. Ends of intervals are null with fewer than 5 labelled clusters."""
 
     arm: str

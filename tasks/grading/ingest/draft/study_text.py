@@ -32,7 +32,7 @@ _ABOUT: Mapping[str, str] = {
     "take it out to leave names behind.",
     "groups": "Groups that the report compares: is the grading as good for each?",
     "scores": "Marks that people gave; rater is whoever gave them. They stand as these answers' scores, teach the\n"
-    "scale and show how far to trust it. `notes: COLUMN` beside `score` names the rater's words to the student.\n"
+    "scale and show how far to trust it. `notes: COLUMN` next to `score` names the rater's words to the student.\n"
     "`marks: calibrate` at the end of this file would let marks teach alone, and score every answer anew.",
 }
 _ROW_IDS = "Nothing in the file tells answers apart but their row: keep its order, or name a column with students here."
@@ -73,7 +73,7 @@ release:
   by: set # `item` promises it for every question by its own marks, and needs more of them"""
 _HEAD = """\
 # What answers are graded by: one rubric for each question. Each criterion is one thing that an answer should say; a
-# judge looks for it and has to quote the answer's own words for it. `weight` is how much it counts beside the others,
+# judge looks for it and has to quote the answer's own words for it. `weight` is how much it counts next to the others,
 # `levels` go from "not there" to "all there". Copy a criterion to add one, and give it an id of its own. What costs
 # marks is a criterion with kind: misconception, weight: -1 and levels: [absent, present].
 # `points` is what a full answer is worth, in steps of `step`: change it here and nowhere else.
@@ -103,7 +103,7 @@ def study_text(
     """
     lines = _comment(f"A study for rubricflow, drafted by `rubricflow init` from {about}. Lines after a # explain.")
     lines += [
-        "# Look at it with `rubricflow validate`, then grade with `rubricflow grade`; files are sought beside it.",
+        "# Look at it with `rubricflow validate`, then grade with `rubricflow grade`; files are sought next to it.",
         f"name: {_inline(name)}",
         "",
         "data:",

@@ -44,7 +44,7 @@ function part() {                                  // the reviewer's part in thi
   if (page.view.marked) return "The mark stands; a score that you submit takes its place.";
   if (page.view.hides === "verdict") return "The judge’s verdict stays hidden until you submit; its words may tell it.";
   return page.view.second || page.view.hides ? "The machine’s work and earlier votes stay hidden until you submit."
-    : "You rate first, beside the machine’s work; whoever comes second does not see it.";
+    : "You rate first, with the machine’s work in view; whoever comes second does not see it.";
 }
 
 function piece(one, toCriterion) {

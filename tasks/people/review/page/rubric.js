@@ -8,7 +8,7 @@ import {
   todo, typed, valuesOf, worded,
 } from "./state.js";
 
-const LONG = 44, FEW = 13;                         // characters of a heading that leaves no room beside it; scores in sight
+const LONG = 44, FEW = 13;                         // characters of a heading that leaves no room next to it; scores in sight
 
 // on: what somebody may do: mark(i), cast(value), type(i, text), comment(i), saveComment(one), settle(i), submit, undo, onward.
 export function drawRubric(on) {
@@ -19,7 +19,7 @@ export function drawRubric(on) {
     noteBox(on), el("div", { class: "end" }, ending(state, on)));
 }
 
-function scoreCard(score, state, on) {             // stays in sight beside long rubrics
+function scoreCard(score, state, on) {             // stays in sight next to long rubrics
   const label = takeLabel(), few = page.view.asked[0].options.length <= FEW;
   return el("div", { class: few ? "card" : "card large" }, el("h2", {}, "Score"), scoreLines(), score,
     !isClosed(state) && el("button", { class: "plain", id: "take", hidden: label === null, onclick: on.take },

@@ -84,7 +84,7 @@ def test_decimal_commas_are_read_and_mixed_ones_refused(tmp_path: Path) -> None:
     commas = 'id;nr;text;mark\nx1;q1;"Heat; 3.5";1,5\nx2;q2;Cold.;2\n'
     assert surveyed(tmp_path, answers=commas).labelled == bytearray([1, 1])
     assert told(tmp_path, answers=commas + "x3;q1;Warm.;2.5\n") == [
-        "answers.csv, line 4 (row 3), column 'mark': '2.5' stands beside '1,5' in row 1"
+        "answers.csv, line 4 (row 3), column 'mark': '2.5' stands next to '1,5' in row 1"
         " (write all decimals of a column with a point, or all with a comma)"
     ]
 
