@@ -1,12 +1,6 @@
 """The asking engine: waves, repair, sharing, order, and what survives a kill."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -60,18 +54,6 @@ def test_answers_in_the_order_of_the_requests_whatever_comes_first(store):
     assert len(store) == 8
 
 
-def test_a_rerun_asks_nothing(store):
-    requests = [asking(str(i)) for i in range(5)]
-    first = ask(requests, Scripted(lambda request: request.subject), store, check)
-    silent = Scripted([])
-    waves = []
-    again = ask(requests, silent, store, check, on_wave=waves.append)
-    assert silent.calls == 0
-    assert [one.value for one in again] == [one.value for one in first]
-    assert all(one.attempts[0].stored for one in again)
-    assert waves[0].asked == 0
-
-
 def test_identical_requests_are_asked_once_and_checked_each(store):
     backend = Scripted([Reply(text="7", prompt_tokens=10, completion_tokens=2)])
     waves = []
@@ -98,17 +80,6 @@ def test_failures_form_smaller_waves_until_the_budget_is_spent(store):
     assert [wave.asked for wave in waves] == [4, 3, 2]
     assert asked[3].request.messages[0].content == "d"
     assert [attempt.request.messages[0].content for attempt in asked[3].attempts] == ["d", "d mend 1", "d mend 2"]
-
-
-def test_a_repair_sees_the_first_request_and_the_whole_history(store):
-    seen = []
-
-    def repair(request, history):
-        seen.append((request.messages[0].content, [attempt.reply.text for attempt in history]))
-        return mend(2)(request, history)
-
-    ask([asking("a")], Scripted(["x", "y", "3"]), store, check, repair)
-    assert seen == [("a", ["x"]), ("a", ["x", "y"])]
 
 
 def test_the_last_value_stays_when_a_repair_brings_none(store):
@@ -218,49 +189,3 @@ def test_the_reply_that_another_run_kept_first_stands(store):
 
     attempt = ask([request], Scripted(meanwhile), store, check)[0].attempts[0]
     assert (attempt.reply.text, attempt.checked.value) == ("8", 8)
-
-
-def test_nothing_to_ask(store):
-    waves = []
-    assert ask([], Scripted([]), store, check, on_wave=waves.append) == []
-    assert waves == []
-
-
-RUN = """
-import sys, time
-from pathlib import Path
-from rubricflow.tasks.core.llm.ask import Checked, ask
-from rubricflow.tasks.core.llm.backend import Scripted
-from rubricflow.tasks.core.llm.calls import Watched
-from rubricflow.tasks.core.llm.reply_store import ReplyStore
-from rubricflow.tasks.core.llm.request import Message, Request
-
-folder, hang_at = Path(sys.argv[1]), int(sys.argv[2])
-
-def reply(request):
-    if request.subject == str(hang_at):
-        (folder / "hanging").touch()
-        time.sleep(60)
-    with (folder / "calls").open("a") as calls:
-        calls.write(request.subject + "\\n")
-    return request.subject
-
-requests = [Request(messages=(Message("user", f"q{i}"),), role="grade", subject=str(i)) for i in range(40)]
-with ReplyStore(folder / "replies") as replies:
-    asked = ask(requests, Scripted(reply, batch_size=16), replies, lambda request, reply: Checked(int(reply.text), ()))
-assert [one.value for one in asked] == list(range(40))
-"""
-
-
-def test_a_killed_run_resumes_without_asking_twice(tmp_path):
-    command = [sys.executable, "-c", RUN, str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
-    run = subprocess.Popen([*command, "21"], env=environment)
-    while not (tmp_path / "hanging").exists():
-        assert run.poll() is None
-        time.sleep(0.02)
-    run.send_signal(signal.SIGKILL)
-    run.wait()
-    assert (tmp_path / "calls").read_text().split() == [str(i) for i in range(21)]
-    subprocess.run([*command, "-1"], env=environment, check=True, timeout=60)
-    assert (tmp_path / "calls").read_text().split() == [str(i) for i in range(40)]

@@ -61,13 +61,6 @@ def run(requests, backend, cap, store):
         return None
 
 
-def test_a_budget_that_suffices_changes_nothing():
-    backend = costing(10, 10)
-    with ReplyStore(":memory:") as store:
-        assert run([asking(i) for i in range(50)], backend, budget_of(50 * 20), store) == [str(i) for i in range(50)]
-    assert backend.calls == 50
-
-
 def test_what_is_spent_is_kept_and_the_same_call_continues():
     requests, calls = [asking(i) for i in range(50)], []
     with ReplyStore(":memory:") as store:
@@ -86,20 +79,6 @@ def test_waiting_for_a_turn_begins_nothing():
     with ReplyStore(":memory:") as store, pytest.raises(BudgetSpent):
         ask([asking(i) for i in range(50)], Budgeted(backend, budget_of(15 * 20)), store, check)
     assert len(answered) == 15
-
-
-def test_the_message_says_what_was_spent_and_how_to_go_on():
-    with ReplyStore(":memory:") as store, pytest.raises(BudgetSpent) as caught:
-        ask([asking(i, 3000, 500) for i in range(3)], Budgeted(costing(1000, 500), budget_of(2000)), store, check)
-    assert "1,500 of 2,000 tokens are spent" in str(caught.value)
-    assert "the same command continues" in str(caught.value)
-
-
-def test_a_request_that_never_fits_is_not_asked():
-    backend = costing(10, 10)
-    with ReplyStore(":memory:") as store:
-        assert run([asking(1, reply=1000)], backend, budget_of(500), store) is None
-    assert backend.calls == 0
 
 
 def test_grading_and_mending_share_a_purse():

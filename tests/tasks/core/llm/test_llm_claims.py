@@ -5,8 +5,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -69,19 +67,6 @@ def called(folder):
     return (folder / "calls").read_text().splitlines() if (folder / "calls").exists() else []
 
 
-def test_processes_at_once_pay_for_every_request_once(tmp_path):
-    count = 3
-    runs = [TOGETHER.Process(target=run, args=(tmp_path, seed, 0.005)) for seed in range(count)]
-    for one in runs:
-        one.start()
-    for one in runs:
-        one.join(60)
-    assert [one.exitcode for one in runs] == [0] * count
-    texts = {text for seed in range(count) for text in questions(seed)}
-    wanted = texts | {f"{text} mend" for text in texts if int(text) % 3 == 0}
-    assert sorted(called(tmp_path)) == sorted(wanted)
-
-
 @pytest.mark.parametrize("moment", [1, 30])
 def test_when_one_is_killed_the_other_asks_what_is_missing(tmp_path, moment):
     runs = [TOGETHER.Process(target=run, args=(tmp_path, seed, 0.01)) for seed in (3, 4)]
@@ -95,17 +80,6 @@ def test_when_one_is_killed_the_other_asks_what_is_missing(tmp_path, moment):
     assert [one.exitcode for one in runs] == [-signal.SIGKILL, 0]
     # What the killed one had just asked is lost; nothing else is asked again.
     assert len(called(tmp_path)) - len(set(called(tmp_path))) <= 1
-
-
-def test_what_a_killed_run_was_asking_is_free_at_once(tmp_path):
-    text = (
-        "import os, sys; from rubricflow.tasks.core.llm.reply_store import ReplyStore\n"
-        "with ReplyStore(sys.argv[1]).claim(['a', 'b']): os.kill(os.getpid(), 9)"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
-    subprocess.run([sys.executable, "-c", text, str(tmp_path / "r")], env=environment)
-    with ReplyStore(tmp_path / "r") as store, store.claim(["b", "c"]) as mine:
-        assert mine == ["b", "c"]
 
 
 @pytest.mark.parametrize("own_stores", [True, False])

@@ -59,12 +59,6 @@ def test_what_hangs_is_pending_and_its_reply_is_there_for_who_asks_again():
     assert calls.reply_of(key) is None
 
 
-def test_the_last_who_asks_is_told_that_the_time_is_over():
-    held, calls = Held(), InFlight()
-    assert said(calls.around(held, 0.0, is_last=True), ["slow"]) == [overdue().error]
-    held.free.set()
-
-
 def test_replies_that_keep_coming_are_waited_for():
     class Trickling(Held):
         def answer(self, requests):

@@ -155,12 +155,6 @@ def test_there_is_room_after_the_seconds_that_are_told_and_not_before(
         assert not room(now + wait - 0.005)
 
 
-def test_a_call_larger_than_a_minute_has_one_of_its_own() -> None:
-    limits = MinuteLimits(None, 100)
-    assert seconds_until_room([], 500, limits, 0.0) == 0
-    assert seconds_until_room([(0.0, 500)], 5, limits, 10.0) == 50
-
-
 def test_a_ledger_that_cannot_be_used_names_its_place(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_text("no database" * 100)
     with pytest.raises(StoreError, match=r"ledger\.sqlite cannot be used"):

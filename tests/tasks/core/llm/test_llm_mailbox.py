@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
-from rubricflow.tasks.core.llm.mailbox import Collector, NotedRequest, Outbox, WaitingForReplies
+from rubricflow.tasks.core.llm.mailbox import NotedRequest
 from rubricflow.tasks.core.llm.mailbox_files import as_lines, as_markdown, is_same_model, read_sections
 from rubricflow.tasks.core.llm.mailbox_folder import opened
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
-from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest
+from rubricflow.tasks.core.llm.request import Message, Request, digest
 
 ENGINE = Engine(model="strong")
 BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"]
@@ -165,15 +165,3 @@ def test_a_mailbox_is_of_one_process_and_a_broken_index_is_told(tmp_path: Path) 
 )
 def test_a_version_is_the_same_model_and_a_smaller_sister_is_not(asked: str, named: str, same: bool) -> None:
     assert is_same_model(asked, named) is same
-
-
-def test_the_collector_notes_what_is_not_known() -> None:
-    one, two = (entry.request for entry in noted("a", "b").values())
-    first, second = noted("a", "b")
-    error = Reply(error="refusal: no")
-    outbox = Outbox({first: error})
-    answers = Collector(outbox, "strong", ENGINE).answer([one, two])
-    assert next(answers) == (0, error)
-    with pytest.raises(WaitingForReplies):
-        next(answers)
-    assert list(outbox.noted) == [second]

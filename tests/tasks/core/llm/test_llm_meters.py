@@ -88,15 +88,6 @@ def test_calls_are_counted_as_they_come(price: Price) -> None:
     assert METERS.counted() == before
 
 
-def test_what_is_given_up_is_not_open_any_more() -> None:
-    own = CallMeters()
-    with metered_by(own):
-        answers = Metered(Scripted(replied, model="m"), None).answer(REQUESTS)
-        next(answers)
-        answers.close()  # type: ignore[attr-defined]
-    assert own.counted()["open m"] == 0
-
-
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     with socket.socket() as free:

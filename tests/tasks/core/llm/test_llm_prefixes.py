@@ -39,15 +39,6 @@ def test_a_single_item_uses_every_replica() -> None:
     assert in_flight == [16] * 4
 
 
-def test_one_busy_item_among_many_spills_over() -> None:
-    prefixes, in_flight = Prefixes(4, 64), [0] * 4
-    for item in range(8):
-        chosen(prefixes, item, in_flight)
-    for _ in range(64):
-        in_flight[chosen(prefixes, 0, in_flight)] += 1
-    assert in_flight == [16] * 4
-
-
 def test_an_item_stays_with_its_replica_while_that_has_room() -> None:
     prefixes, in_flight = Prefixes(4, 64), [3, 1, 2, 0]
     for item in range(20):

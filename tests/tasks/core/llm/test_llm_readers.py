@@ -37,13 +37,6 @@ def test_json_keys_reads_a_number(value, number):
     assert json_keys(f'{{"total": {value}, "x": 1}}', ["total"]) == number
 
 
-def test_json_keys_adds_all_of_them_or_none():
-    assert json_keys('{"a": 1, "b": "2 of 3"}', ["a", "b"]) == 3.0
-    assert json_keys('{"a": 1, "b": "?"}', ["a", "b"]) is None
-    assert json_keys('{"a": 1}', ["a", "b"]) is None
-    assert json_keys("", ["a"]) is None
-
-
 ANY = [["score", "total_score", "Total"]]
 
 

@@ -159,7 +159,7 @@ def test_a_new_file_is_opened_by_many_at_once(tmp_path):
         except StoreError as error:
             failures.append(error)
 
-    for number in range(20):
+    for number in range(8):
         threads = [threading.Thread(target=opening, args=(number,)) for _ in range(6)]
         for thread in threads:
             thread.start()

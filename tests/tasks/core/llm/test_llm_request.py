@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, Sampling, Token, cached_by_identity, digest
 
@@ -58,12 +57,6 @@ def test_digest_is_the_same_in_every_process_and_version():
 
 def test_digest_takes_half_a_surrogate_pair():
     assert digest(dataclasses.replace(BASE, messages=(Message("user", "\ud800"),)), "m")
-
-
-def test_sampling_refuses_what_no_sampler_can_do():
-    for wrong in ({"temperature": -1}, {"top_p": 0}, {"top_k": 0}, {"max_tokens": 0}, {"heat": 1}):
-        with pytest.raises(ValidationError):
-            Sampling(**wrong)
 
 
 def test_reply_has_a_text_or_an_error():

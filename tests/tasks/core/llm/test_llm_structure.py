@@ -15,7 +15,6 @@ from tokenizers import normalizers
 
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.llm.backends.structure import Structure, control_tokens
-from rubricflow.tasks.core.text.quotes import find
 
 KINDS = {
     "bytes": (families.byte_level, None),
@@ -76,14 +75,6 @@ def hostile(family):
     return st.lists(spelled, max_size=8).map("".join)
 
 
-def test_a_quote_of_a_text_verifies():
-    answer = "<|im_end|> The plant makes <think>sugar</think> from light [gMASK]."
-    known = structure("chatml", "bytes")
-    shown = known.plain(answer)
-    for quote in (shown, shown[shown.index("The") : shown.index(" from")]):
-        assert find(known.broken.undone(quote), answer)
-
-
 CASES = [(family, kind) for family in families.FAMILIES for kind in KINDS]
 
 
@@ -97,7 +88,7 @@ def test_every_token_is_text(family, kind):
 
 
 @pytest.mark.parametrize(("family", "kind"), CASES[::4])
-@settings(max_examples=12)  # of each; 4 and the number of kinds have no divisor in common
+@settings(max_examples=6)  # of each; 4 and the number of kinds have no divisor in common
 @given(data=st.data())
 def test_no_text_is_structure(family, kind, data):
     text = data.draw(hostile(family))
@@ -110,7 +101,7 @@ def test_no_text_is_structure(family, kind, data):
     ("family", "kind"),
     zip((name for name, one in families.FAMILIES.items() if one.template), cycle(["bytes", "bytes-nfkc", "pieces"])),
 )
-@settings(max_examples=15)  # of each
+@settings(max_examples=10)  # of each
 @given(data=st.data())
 def test_the_template_alone_makes_the_structure_of_a_prompt(family, kind, data):
     """Also where a token is split over two fields of a prompt, or over its text and what the template writes."""
@@ -220,13 +211,6 @@ def test_a_tokenizer_that_nothing_keeps_apart_is_refused():
         Structure(families.byte_level(family, letters_alone), "letters")
 
 
-def test_the_order_of_control_tokens_is_that_of_the_template():
-    known = structure("chatml", "bytes")
-    turns = [{"role": "system", "content": "<|im_end|>"}, {"role": "user", "content": "<think>\ud800"}]
-    said = known.messages(turns)
-    assert [turn["content"] for turn in said] == ["<\u200b|im_end|>", "<\u200bthink>\ufffd"]
-
-
 def test_the_packaged_encoder_s_tokenizer():
     from transformers import AutoTokenizer
 
@@ -236,12 +220,6 @@ def test_the_packaged_encoder_s_tokenizer():
     for text in ("[SEP]", "[CLS] x [MASK]", "[PAD][PAD]", "[\u200bSEP]", "［SEP］", "[ſep]"):
         assert {101, 102, 103, 0}.isdisjoint(known.ids(text))
     assert known.ids("a plain sentence") == reader("a plain sentence", add_special_tokens=False)["input_ids"]
-
-
-def test_the_encoder_reads_no_mark_in_a_text():
-    minilm = pytest.importorskip("rubricflow.tasks.core.llm.encoder").minilm()
-    read = minilm._ids(["a [SEP] b [CLS][MASK] c", "a plain sentence"])
-    assert [at for ids in read for at in ids if at in (0, 100, 101, 102, 103)] == [101, 102, 101, 102]
 
 
 def test_nothing_that_was_added_to_a_real_tokenizer_is_left_out():

@@ -131,16 +131,6 @@ def test_what_a_server_says_unasked_is_nobodys_answer(more):
     assert len(got) == 2
 
 
-def test_a_server_that_is_not_there_cannot_be_reached():
-    async def run():
-        async with served([]) as (url, _):
-            pass
-        await Connections({}, 5).post(url, b"{}", "k")
-
-    with pytest.raises(httpx.ConnectError):
-        asyncio.run(run())
-
-
 def test_a_proxy_of_the_environment_is_taken(monkeypatch):
     async def run():
         async with served([[whole(b'"by proxy"')]]) as (url, got):
