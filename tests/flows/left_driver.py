@@ -149,7 +149,8 @@ SENDS: dict[str, Callable[[int], object]] = {
 
 
 def _while_importing(command: Command, house: Path) -> None:
-    command.until(lambda: list(command.temporary.iterdir()))
+    # A folder: Python tries its temporary directory with a file that it removes at once.
+    command.until(lambda: any(path.is_dir() for path in command.temporary.iterdir()))
 
 
 def _in_the_flow(command: Command, house: Path) -> None:

