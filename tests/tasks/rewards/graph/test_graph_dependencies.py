@@ -142,21 +142,6 @@ def test_an_order_without_a_reply_leaves_no_edge(broken: Any, rubric: Any, scrip
     assert [(edge.pair, edge.dropped) for edge in found.proposals] == [(("c0", "c1"), "one_order")]
 
 
-def test_a_rubric_of_one_criterion_is_not_asked_about(rubric: Any, scripted: Any) -> None:
-    annotator, backend = scripted([])
-    found = ask_graphs([rubric(1)], annotator)["r"]
-    assert (found.roles, found.proposals, found.failed, backend.calls) == ({}, [], 0, 0)
-
-
-def test_rubrics_go_out_together_and_are_not_asked_about_again(rubric: Any, scripted: Any) -> None:
-    annotator, backend = scripted(annotating({}, {("c0", "c1"): "strong_prerequisite"}))
-    wanted = [rubric(f"A {name}.", "B.", name=name) for name in ("x", "y", "z")]
-    first = ask_graphs(wanted, annotator)
-    assert [request.subject for request in backend.asked] == ["x", "x", "y", "y", "z", "z"]
-    assert ask_graphs(wanted, annotator) == first
-    assert backend.calls == 6
-
-
 def test_the_schema_admits_what_is_meant_and_nothing_else(rubric: Any, scripted: Any) -> None:
     annotator, backend = scripted(lambda request: said(by_sign(request)))
     ask_graphs([rubric(1, -1, 1)], annotator)

@@ -147,17 +147,3 @@ def test_what_is_dropped_already_stays_so_and_blocks_nothing() -> None:
     found = project(CORE, [edge("ab", None, dropped="one_order", detail="no label"), edge("ba")])
     assert told(found) == {"ab": "one_order", "ba": None}
     assert found[0].detail == "no label"
-
-
-def test_no_criteria_and_no_proposals_are_an_empty_graph() -> None:
-    assert project({}, []) == ()
-
-
-def test_many_criteria_with_hundreds_of_proposals_lose_their_cycles() -> None:
-    draw = random.Random(0)
-    names = [f"c{at}" for at in range(150)]
-    pairs = draw.sample(list(itertools.permutations(names, 2)), 900)
-    proposals = [EdgeProposal(*pair, draw.choice(KINDS), draw.random(), "authored") for pair in pairs]
-    found = project(dict.fromkeys(names, "core"), proposals)
-    assert nx.is_directed_acyclic_graph(nx.DiGraph(one.pair for one in found if not one.dropped))
-    assert any(one.dropped == "cycle" for one in found)

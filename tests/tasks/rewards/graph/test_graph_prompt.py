@@ -10,7 +10,7 @@ import pytest
 from graph_scene import edge, said
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
-from rubricflow.tasks.rewards.graph.annotator import fenced, lines, query
+from rubricflow.tasks.rewards.graph.annotator import fenced, query
 from rubricflow.tasks.rewards.graph.dependencies import ask_graphs
 from rubricflow.tasks.rewards.graph.subject import GraphSubject
 
@@ -92,8 +92,3 @@ def test_what_is_too_long_keeps_its_beginning_and_its_end(rubric: Any) -> None:
     text = "A" * 9_000 + "B" * 9_000
     inside = bodies(query(rubric(1, question=text)))["QUERY"]
     assert "A" * 4_000 + "\n[… 13000 characters left out …]\n" + "B" * 1_000 in inside
-
-
-def test_a_line_is_the_record_it_was_made_of() -> None:
-    records = [{"id": f"c{at}", "text": text} for at, text in enumerate(HOSTILE)]
-    assert [json.loads(line) for line in bodies(lines(records))["LIST"].split("\n")] == records

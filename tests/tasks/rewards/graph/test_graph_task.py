@@ -107,16 +107,6 @@ def test_authored_graphs_of_all_rubrics_need_nobody(run: Run, tmp_path: Path, mo
     assert [row["annotator"] for row in run.read(refs.graphs).to_pylist()] == ["authored", "authored"]
 
 
-def test_a_killed_run_asks_nothing_twice(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = scripted(monkeypatch, fault_after=3)
-    with pytest.raises(KeyboardInterrupt):
-        graphed(run, study(**MODEL), tmp_path)
-    second = scripted(monkeypatch)
-    refs = graphed(run, study(**MODEL), tmp_path)
-    assert (first.calls, second.calls) == (4, 1)
-    assert refs.graphs.rows == 2
-
-
 def test_what_is_made_stays_and_replays(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = scripted(monkeypatch)
     first = graphed(run, study(**MODEL), tmp_path)

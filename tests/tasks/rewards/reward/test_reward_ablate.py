@@ -62,16 +62,6 @@ def test_any_ordered_pair_may_become_an_edge_with_any_relation():
     assert drawn == {(*pair, relation) for pair in pairs for relation in (WEAK, ACTIVATION)}
 
 
-@pytest.mark.parametrize(("weights", "joined"), [([1], []), ([1, 2], []), ([1, 2], [(0, 1, WEAK)])])
-def test_the_smallest_graphs_can_be_rewired(weights, joined):
-    assert len(random_graph(rubric(weights, joined), 3).parent) == len(joined)
-
-
-def test_a_full_graph_stays_full():
-    full = rubric([1] * 5, [(a, b, WEAK) for b in range(5) for a in range(b)])
-    assert len({frozenset(edge[:2]) for edge in edges(random_graph(full, 4))}) == 10
-
-
 def test_untyped_graphs_share_the_mean_factor_of_all_edges():
     other = rubric([1, 1], [(0, 1, STRONG)], "other")
     mean = (0.6 + 0.0 + 0.2 + 0.2) / 4

@@ -1,19 +1,17 @@
-"""Exact marginals against all 2^k states, against pgmpy, and against numbers by hand."""
+"""Exact marginals against all 2^k states, and trees of any size by their own recursion."""
 
 from __future__ import annotations
 
 import itertools
-import logging
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rubric_graphs import edges_among, rubric, shares
+from rubric_graphs import edges_among, rubric, shares, weights_of
 
-from rubricflow.tasks.rewards.reward.compiled import MOST
-from rubricflow.tasks.rewards.reward.exact import TooWide, exact_marginals
+from rubricflow.tasks.rewards.reward.compiled import MOST, batch
+from rubricflow.tasks.rewards.reward.exact import WIDEST, TooWide, exact_marginals, reward_variances
 
 
 def enumerated(local, edges) -> list[float]:
@@ -30,12 +28,6 @@ def enumerated(local, edges) -> list[float]:
     return found.tolist()
 
 
-def drawn_edges(rng, count, density) -> list[tuple[int, int, float]]:
-    order = rng.permutation(count).tolist()
-    pairs = [(order[a], order[b]) for b in range(count) for a in range(b)]
-    return [(a, b, float(rng.choice([0, 0.2, 0.6, 1, rng.random()]))) for a, b in pairs if rng.random() < density]
-
-
 @settings(max_examples=15)
 @given(st.data())
 def test_marginals_are_the_sums_over_all_states(data):
@@ -43,41 +35,6 @@ def test_marginals_are_the_sums_over_all_states(data):
     edges, local = data.draw(edges_among(count)), data.draw(shares(count))
     found = exact_marginals(rubric([1] * count, edges), np.array([local]))
     assert found[0] == pytest.approx(enumerated(local, edges), abs=1e-12)
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """pgmpy logs what it infers of the states."""
-    logging.disable(logging.WARNING)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-@pytest.mark.parametrize(("count", "density"), [(5, 0.5), (9, 0.3), (14, 0.15), (14, 0.3)])
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_marginals_are_those_of_pgmpy(count, density, quiet):
-    from pgmpy.factors.discrete import TabularCPD
-    from pgmpy.inference import VariableElimination
-    from pgmpy.models import DiscreteBayesianNetwork
-
-    rng = np.random.default_rng(count)
-    edges, local = drawn_edges(rng, count, density), rng.random(count)
-    network = DiscreteBayesianNetwork()
-    network.add_nodes_from(range(count))
-    network.add_edges_from([(a, b) for a, b, _ in edges])
-    for place in range(count):
-        into = {a: kept for a, b, kept in edges if b == place}
-        holds = [
-            local[place] * np.prod([1.0 if on else kept for on, kept in zip(states, into.values(), strict=True)])
-            for states in itertools.product((0, 1), repeat=len(into))
-        ]
-        table = [[1 - share for share in holds], holds]
-        network.add_cpds(TabularCPD(place, 2, table, list(into), [2] * len(into)))
-    assert network.check_model()
-    engine = VariableElimination(network)
-    expected = [engine.query([place], show_progress=False).values[1] for place in range(count)]
-    found = exact_marginals(rubric([1] * count, edges), local[None])
-    assert found[0] == pytest.approx(expected, abs=1e-9)
 
 
 def test_no_rounding_lifts_a_marginal_above_its_local_score():
@@ -120,3 +77,80 @@ def test_a_wider_graph_is_refused_with_its_rubric_and_width():
     compiled = rubric([1] * (MOST + 2), [(a, b, 0.5) for a, b in pairs], "essay-7")
     with pytest.raises(TooWide, match=f"rubric 'essay-7': exact inference would hold {MOST + 1} "):
         exact_marginals(compiled, np.ones((1, MOST + 2)))
+
+
+# Variances of rewards, against every outcome of the judge's doubts, by draws, and in their limits.
+
+
+DIAMOND = [(0, 1, 0.2), (0, 2, 0.6), (1, 3, 0.2), (2, 3, 0.0), (0, 4, 0.0)]
+WEIGHTS = [3.0, 2.0, 5.0, 4.0, -2.0]
+
+
+def variance(compiled, local, doubt, aggregation="gear", scored=None):
+    """(n,) of responses with these local scores and variances, (n, k)."""
+    local, doubt = np.atleast_2d(local), np.atleast_2d(doubt)
+    known = None if scored is None else np.atleast_2d(scored).ravel()
+    responses = batch([compiled], np.zeros(len(local), dtype=np.int32), local.ravel(), known, variance=doubt.ravel())
+    return reward_variances(responses, aggregation)
+
+
+def rewards_of(compiled, outcomes):
+    """What the judge would pay without doubts, (outcomes,)."""
+    return exact_marginals(compiled, outcomes) @ compiled.weights / compiled.mass
+
+
+def two_points(share, doubt):
+    """Two shares in [0, 1] with this mean and variance, the upper with probability `share`."""
+    spread = np.sqrt(doubt)
+    odds = np.sqrt(share / (1 - share))
+    return np.clip([share - spread * odds, share + spread / odds], 0, 1)
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_it_is_the_variance_over_every_outcome_of_the_doubts(data):
+    weights = data.draw(weights_of(most=6))
+    compiled = rubric(weights, data.draw(edges_among(len(weights))))
+    local = np.clip(data.draw(shares(len(weights))), 0.01, 0.99)
+    doubt = local * (1 - local) * np.array(data.draw(shares(len(weights))))
+    points = np.array([two_points(*pair) for pair in zip(local, doubt, strict=True)])
+    chosen = np.array(list(itertools.product((0, 1), repeat=len(weights))))
+    rewards = rewards_of(compiled, points[np.arange(len(weights)), chosen])
+    chance = np.where(chosen == 1, local, 1 - local).prod(axis=1)
+    expected = chance @ (rewards - chance @ rewards) ** 2
+    scale = (np.abs(compiled.weights).sum() / compiled.mass) ** 2
+    assert variance(compiled, local, doubt)[0] == pytest.approx(expected, abs=1e-12 * scale, rel=1e-7)
+
+
+def test_gates_that_jump_have_none():
+    assert np.isnan(variance(rubric(WEIGHTS, DIAMOND), [0.5] * 5, [0.25] * 5, "hard_local")).all()
+
+
+@pytest.mark.parametrize("aggregation", ["flat", "gear"])
+def test_what_is_unscored_or_gives_no_probabilities_has_none(aggregation):
+    compiled = rubric([1.0, 1.0], [(0, 1, 0.2)])
+    doubt = np.array([[0.25, 0.25], [0.25, np.nan], [0.25, 0.25]])
+    scored = np.array([[True, True], [True, True], [True, False]])
+    found = variance(compiled, np.full((3, 2), 0.5), doubt, aggregation, scored)
+    assert np.isnan(found).tolist() == [False, True, True]
+
+
+def test_a_graph_that_is_too_wide_has_none():
+    def dense(count):
+        pairs = itertools.combinations(range(count), 2)
+        return rubric([1.0] * count, [(parent, child, 0.5) for parent, child in pairs])
+
+    wide, narrow = dense(WIDEST + 1), dense(WIDEST)
+    assert np.isnan(variance(wide, [0.5] * (WIDEST + 1), [0.25] * (WIDEST + 1))).all()
+    assert variance(narrow, [0.5] * WIDEST, [0.25] * WIDEST)[0] > 0
+
+
+def test_responses_and_rubrics_do_not_touch_one_another():
+    rng = np.random.default_rng(1)
+    rubrics = [rubric(WEIGHTS, DIAMOND, "five"), rubric([1.0, 2.0], [(0, 1, 0.2)], "two")]
+    of = np.array([0, 1, 1, 0, 1], np.int32)
+    local = [rng.random(len(rubrics[which].criteria)) for which in of]
+    together = np.concatenate(local)
+    found = reward_variances(batch(rubrics, of, together, variance=together * (1 - together)), "gear")
+    alone = [variance(rubrics[which], one, one * (1 - one))[0] for which, one in zip(of, local, strict=True)]
+    assert found.tolist() == alone

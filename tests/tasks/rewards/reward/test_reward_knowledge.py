@@ -145,17 +145,6 @@ def test_where_the_judge_credits_nothing_false_gear_pays_what_flat_pays_but_for_
             assert aggregate(answers, aggregation).reward == pytest.approx(exact)
 
 
-def test_verdicts_without_probabilities_make_one_gate_of_two():
-    luck = random.Random(6)
-    for item in EVERY_FORM:
-        compiled = compile_graph(item, world.bundle(item), world.graph(item.split()[0]), world.SETTINGS.retention)
-        texts = [world.imperfect(item, luck, MEASURED) for _ in range(60)]
-        verdicts = np.array([list(world.credits(MEASURED, item, text).values()) for text in texts], float)
-        answers = batch([compiled], np.zeros(len(texts), np.int32), verdicts.ravel())
-        both = [aggregate(answers, name).reward for name in ("hard_local", "hard_verdict")]
-        assert (both[0] == both[1]).all()
-
-
 def test_a_guessed_graph_has_the_precision_and_recall_that_it_is_given():
     luck, hits, named, there = random.Random(0), 0, 0, 0
     for _ in range(400):

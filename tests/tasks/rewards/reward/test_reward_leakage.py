@@ -1,5 +1,6 @@
 """Leakage and preservation: a worked rubric, plain loops over edges and children, and a plain bootstrap."""
 
+import math
 from collections import defaultdict
 
 import numpy as np
@@ -13,7 +14,7 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.reward import PARENTS, Diagnostics
 from rubricflow.tasks.core.stats.bootstrap import draw_totals, interval
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
-from rubricflow.tasks.rewards.reward.leakage import BOOLEAN, GATED, RELATIONS, SLICES, diagnose, edge_cases
+from rubricflow.tasks.rewards.reward.leakage import BOOLEAN, GATED, RELATIONS, SLICES, appraisals, diagnose, edge_cases
 
 # c0 is weakly needed for c1, and makes the penalty c2 applicable.
 THREE = rubric([5, 3, -2], [(0, 1, WEAK), (0, 2, ACTIVATION)])
@@ -51,33 +52,6 @@ def test_what_a_worked_rubric_leaks_and_preserves():
         1,
         2,
     ]
-
-
-def test_flat_aggregation_leaks_the_local_scores_and_preserves_all():
-    found = told(locals_of([THREE], [0, 0], [[0.2, 0.9, 0.5], [0.8, 0.6, 0.4]]), "flat")
-    assert found["leakage", "edge", "all"]["value"] == pytest.approx((3 / 8 * 0.9 + 2 / 8 * 0.5) / 2)
-    assert found["preservation", "edge", "all"]["value"] == 1
-    assert not any(metric == "leakage_reduction" for metric, _, _ in found)
-
-
-def test_a_rubric_that_can_only_cost_leaks_over_the_sum_of_its_weights():
-    fines = rubric([-1, -3], [(0, 1, WEAK)])
-    assert told(locals_of([fines], [0], [[0.0, 0.8]]), "flat")["leakage", "edge", "all"]["value"] == pytest.approx(0.6)
-
-
-def test_the_threshold_itself_counts_as_supported():
-    found = told(locals_of([THREE], [0], [[0.5, 0.5, 0.0]]), "flat")
-    assert (found["leakage", "edge", "all"]["n"], found["preservation", "edge", "all"]["n"]) == (0, 1)
-    found = told(locals_of([THREE], [0], [[0.5, 0.5, 0.0]]), "flat", study(threshold=0.6))
-    assert (found["leakage", "edge", "all"]["n"], found["preservation", "edge", "all"]["n"]) == (0, 0)
-
-
-def test_what_hangs_on_an_unscored_criterion_is_no_case_for_any_aggregation():
-    chain = rubric([1, 1, 1, 1], [(0, 1, WEAK), (1, 2, WEAK), (0, 3, WEAK)])
-    locals_ = locals_of([chain], [0, 0], [[None, 0.2, 0.9, 0.9], [0.0, 0.2, 0.9, None]])
-    for aggregation in ("flat", "hard_local", "gear"):
-        leaked = told(locals_, aggregation)["leakage", "edge", "all"]
-        assert (leaked["n"], leaked["unscored"]) == (1, 2)
 
 
 def test_another_graph_is_measured_on_the_dependencies_of_the_first():
@@ -162,21 +136,6 @@ def test_every_slice_is_that_of_a_plain_loop(seed, aggregation):
                 assert record["value"] == (pytest.approx(np.mean(values)) if values else None)
 
 
-@given(SEEDS)
-@hypothesis_settings(max_examples=15)
-def test_gates_leak_nothing_and_no_aggregation_leaks_more_than_flat(seed):
-    locals_ = random_locals(np.random.default_rng(seed))
-    for aggregation in ("hard_local", "hard_propagated", "gear"):
-        leaked = edge_cases(locals_.batch, aggregate(locals_.batch, aggregation).marginal, 0.5)
-        flat = edge_cases(locals_.batch, locals_.batch.local, 0.5)
-        assert leaked.response.tolist() == flat.response.tolist()
-        assert leaked.left_out == flat.left_out
-        gaps = (flat.leaked - leaked.leaked)[flat.violated]
-        assert np.all(gaps >= -1e-15)
-        if aggregation != "gear":
-            assert not np.any(leaked.leaked[leaked.violated])
-
-
 def test_cases_say_where_they_are():
     other = rubric([1, 1], [(0, 1, STRONG)], "other")
     locals_ = locals_of([THREE, other], [1, 0, 1], [[0.9, 0.4], [0.2, 0.1, 0.6], [0.7, 0.8]])
@@ -221,14 +180,6 @@ def test_intervals_are_those_of_a_loop_over_resampled_items(seed):
             assert [found[metric, by, "all"][end] for end in ("low", "high")] == pytest.approx(list(ends))
 
 
-def test_a_child_with_two_unsupported_parents_leaks_once():
-    two = rubric([1, 1, 2], [(0, 2, WEAK), (1, 2, STRONG)])
-    found = told(locals_of([two], [0, 0], [[0.0, 0.0, 1.0], [0.0, 1.0, 1.0]]), "flat")
-    assert found["leakage", "edge", "all"]["n"] == 3
-    assert found["leakage", "child", "all"]["n"] == 2
-    assert found["leakage", "child", "strong_prerequisite"]["n"] == 1
-
-
 @given(SEEDS)
 def test_parts_by_the_number_of_parents_hold_every_edge_once_and_each_child_with_its_own(seed):
     locals_ = random_locals(np.random.default_rng(seed))
@@ -259,3 +210,52 @@ def test_with_one_satisfied_parent_gates_keep_all_and_gear_does_where_all_above_
     chain = locals_of([rubric([1, 1, 1], [(0, 1, WEAK), (1, 2, WEAK)])], [0], [[0.0, 1.0, 1.0]])
     kept = [told(chain, name)["preservation", "edge", "1 parent"]["value"] for name in ("hard_local", "gear")]
     assert kept == pytest.approx([1.0, 0.6 + 0.6 * 0.4])
+
+
+# Flat and GEAR side by side: every figure against a plain loop over criteria and edges.
+
+
+THRESHOLD = 0.5
+
+
+def appraised_by_hand(batch, gear, response):
+    """(false credit, leaks by relation, supported, violated) of a response where all is scored."""
+    compiled, first = batch.compiled[batch.rubric_index[response]], batch.start[response]
+    own = batch.local[first : first + len(compiled.criteria)]
+    licensed = gear.marginal[first : first + len(compiled.criteria)]
+    credit = sum(max(0.0, weight) * (p - q) for weight, p, q in zip(compiled.weights, own, licensed, strict=True))
+    leaks, supported, violated = {}, 0, 0
+    for parent, child, relation in zip(compiled.parent, compiled.child, compiled.relation, strict=True):
+        if own[child] < THRESHOLD:
+            continue
+        supported += 1
+        if own[parent] < THRESHOLD:
+            violated += 1
+            leaks[relation] = leaks.get(relation, 0.0) + abs(compiled.weights[child]) * own[child] / compiled.mass
+    return credit / compiled.mass, leaks, supported, violated
+
+
+@given(st.integers(0, 2**32 - 1))
+@hypothesis_settings(max_examples=15)
+def test_every_figure_is_what_a_loop_makes_of_it(seed):
+    batch = random_locals(np.random.default_rng(seed)).batch
+    flat, gear = (aggregate(batch, name, threshold=THRESHOLD) for name in ("flat", "gear"))
+    found = appraisals(batch, flat, gear, THRESHOLD)
+    assert len(found) == len(batch.rubric_index)
+    for response, appraisal in enumerate(found):
+        first, last = batch.start[response], batch.start[response + 1]
+        names = batch.compiled[batch.rubric_index[response]].criteria
+        assert tuple(appraisal.shares) == names
+        if not batch.scored[first:last].all():
+            assert appraisal.flat is appraisal.gear is appraisal.false_credit is None
+            continue
+        credit, leaks, supported, violated = appraised_by_hand(batch, gear, response)
+        assert appraisal.false_credit == pytest.approx(credit, abs=1e-12)
+        assert appraisal.false_credit >= 0
+        assert dict(appraisal.leaked) == pytest.approx(leaks)
+        assert (appraisal.supported, appraisal.violated) == (supported, violated)
+        assert appraisal.flat == pytest.approx(flat.reward[response])
+        for name, own in zip(names, batch.local[first:last], strict=True):
+            assert appraisal.shares[name]["own"] == own
+            licensed = appraisal.shares[name]["licensed"]
+            assert 0 <= licensed <= own or math.isclose(licensed, own)

@@ -174,12 +174,6 @@ def test_only_some_responses_are_kept_with_their_scores():
     assert kept.item_id.to_pylist() == ["i1", "i3"]
 
 
-def test_rows_in_any_order_and_chunks_give_the_same_scores():
-    rows = [*WHOLE, *(judgment("r2", name, 1) for name in ("q2", "a", "p1", "q1")), judgment("r3", "x", 1, rater="y")]
-    chunked = pa.concat_tables([conform(Judgments, [row]) for row in reversed(rows)])
-    assert of(found(chunked)) == of(found(rows))
-
-
 PROBABILITIES = st.integers(0, 10).map(lambda tenths: [1 - tenths / 10, tenths / 10])
 
 

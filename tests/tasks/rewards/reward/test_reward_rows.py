@@ -67,18 +67,6 @@ def test_an_aggregation_without_factors_names_none():
     assert table("gear", eta=2.0).to_pylist()[1]["eta"] == 2.0
 
 
-def test_an_unscored_criterion_is_counted_and_has_no_marginal():
-    row = table("gear").to_pylist()[2]
-    assert (row["reward"], row["unscored"]) == (None, 1)
-    assert [name for name, _ in row["marginals"]] == ["c0", "c2"]
-
-
-def test_bounds_stand_where_there_is_no_reward():
-    rows = table("flat", unscored="bounds").to_pylist()
-    assert (rows[1]["low"], rows[1]["high"]) == (None, None)
-    assert (rows[2]["low"], rows[2]["high"]) == pytest.approx(((4.5 - 1) / 8, (4.5 - 1 + 3) / 8))
-
-
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]))
 @hypothesis_settings(max_examples=15)
 def test_tables_say_what_the_arrays_say_and_never_nan(seed, aggregation):
@@ -149,10 +137,3 @@ def test_a_case_is_a_row_of_the_contract():
             "preserved": pytest.approx(0.96),
         },
     ]
-
-
-def test_nothing_makes_empty_tables():
-    empty = locals_of([], [], [])
-    assert table("gear", empty).num_rows == 0
-    told = case_rows(empty, edge_cases(empty.batch, empty.batch.local, 0.5), "gear")
-    assert told.num_rows == 0

@@ -47,9 +47,14 @@ def status_of(url, body=None, **headers):
         return error.code, error.read().decode(), error.headers
 
 
-def test_rewards_come_in_the_order_of_the_rollouts():
-    with serving(Scripted()) as server:
-        answer = RewardClient(server.url).rewards(rollouts("one", "one two", "", "a b c"))
+@pytest.fixture(scope="module")
+def server():
+    with serving(Scripted()) as started:
+        yield started
+
+
+def test_rewards_come_in_the_order_of_the_rollouts(server):
+    answer = RewardClient(server.url).rewards(rollouts("one", "one two", "", "a b c"))
     assert answer["rewards"] == [1.0, 2.0, 0.0, 3.0]
     assert answer["summary"]["rollouts"] == 4
 
@@ -166,9 +171,8 @@ def test_a_defect_is_no_secret_and_no_end():
         ({"rollouts": [{"completion": 1, "item_id": 2}, {"completion": 3, "item_id": 4}]}, "4 errors"),
     ],
 )
-def test_a_wrong_request_is_told_field_and_rule(body, said):
-    with serving(Scripted()) as server:
-        status, answer, _ = status_of(f"{server.url}/v1/rewards", body)
+def test_a_wrong_request_is_told_field_and_rule(server, body, said):
+    status, answer, _ = status_of(f"{server.url}/v1/rewards", body)
     assert status == 422
     assert said in json.loads(answer)["error"]
 
@@ -189,9 +193,8 @@ def test_elsewhere_a_token_is_asked_for():
             RewardClient(server.url, token="wrong").rewards(rollouts("w"))
 
 
-def test_a_page_of_a_browser_that_was_led_here_is_refused():
-    with serving(Scripted()) as server:
-        status, _, _ = status_of(f"{server.url}/v1/rewards", {"rollouts": rollouts("w")}, Host="evil.example")
+def test_a_page_of_a_browser_that_was_led_here_is_refused(server):
+    status, _, _ = status_of(f"{server.url}/v1/rewards", {"rollouts": rollouts("w")}, Host="evil.example")
     assert status == 403
 
 
@@ -204,60 +207,57 @@ def test_the_meters_count():
     assert 'rubricflow_last_mean{figure="reward"} 1.5' in page
 
 
-def test_openrlhf_is_answered_in_its_form():
-    with serving(Scripted()) as server:
-        sent = {"query": ["Why? a b<|im_end|>\n", "Why? c"], "prompts": ["Why?", "Why?"], "labels": ["a", "a"]}
-        status, answer, _ = status_of(f"{server.url}/openrlhf?unscored=0", sent)
-        assert status == 200
-        assert json.loads(answer)["rewards"] == [2.0, 1.0]
-        assert set(json.loads(answer)) == {"rewards", "scores", "extra_logs"}
-        assert status_of(f"{server.url}/openrlhf", sent)[0] == 422
-        assert status_of(f"{server.url}/openrlhf?unscored=nan", sent)[0] == 422
-        sent["labels"] = ["a"]
-        assert "differ in length" in status_of(f"{server.url}/openrlhf?unscored=0", sent)[1]
+def test_openrlhf_is_answered_in_its_form(server):
+    sent = {"query": ["Why? a b<|im_end|>\n", "Why? c"], "prompts": ["Why?", "Why?"], "labels": ["a", "a"]}
+    status, answer, _ = status_of(f"{server.url}/openrlhf?unscored=0", sent)
+    assert status == 200
+    assert json.loads(answer)["rewards"] == [2.0, 1.0]
+    assert set(json.loads(answer)) == {"rewards", "scores", "extra_logs"}
+    assert status_of(f"{server.url}/openrlhf", sent)[0] == 422
+    assert status_of(f"{server.url}/openrlhf?unscored=nan", sent)[0] == 422
+    sent["labels"] = ["a"]
+    assert "differ in length" in status_of(f"{server.url}/openrlhf?unscored=0", sent)[1]
 
 
-def test_trl_gets_rewards_metrics_and_columns():
-    with serving(Scripted()) as server:
-        client = RewardClient(server.url)
-        metrics, columns = {}, {}
-        chat = [{"role": "assistant", "content": "a b c"}]
-        more = {"log_metric": metrics.__setitem__, "log_extra": columns.__setitem__, "item_id": ["a", "a"]}
-        assert client.trl(["?", "?"], ["a", chat], **more) == [1.0, 3.0]
-        assert metrics["rubricflow/reward"] == 2.0
-        assert columns["rubricflow_flat"] == [1.0, 3.0]
-        assert columns["rubricflow_reward_variance"] == [None, None]
-        assert inspect.iscoroutinefunction(type(client.trl_async).__call__)
-        assert asyncio.run(client.trl_async(["?"], ["a b"], item_id=["a"])) == [2.0]
-        assert client.trl(["?"], ["a"], rubric=[[{"text": "x", "weight": 1}]]) == [1.0]
-        with pytest.raises(ValueError, match="item_id"):
-            client.trl(["?"], ["a"])
-        assert client.dataset() == [{"item_id": "a", "prompt": "Why?"}]
+def test_trl_gets_rewards_metrics_and_columns(server):
+    client = RewardClient(server.url)
+    metrics, columns = {}, {}
+    chat = [{"role": "assistant", "content": "a b c"}]
+    more = {"log_metric": metrics.__setitem__, "log_extra": columns.__setitem__, "item_id": ["a", "a"]}
+    assert client.trl(["?", "?"], ["a", chat], **more) == [1.0, 3.0]
+    assert metrics["rubricflow/reward"] == 2.0
+    assert columns["rubricflow_flat"] == [1.0, 3.0]
+    assert columns["rubricflow_reward_variance"] == [None, None]
+    assert inspect.iscoroutinefunction(type(client.trl_async).__call__)
+    assert asyncio.run(client.trl_async(["?"], ["a b"], item_id=["a"])) == [2.0]
+    assert client.trl(["?"], ["a"], rubric=[[{"text": "x", "weight": 1}]]) == [1.0]
+    with pytest.raises(ValueError, match="item_id"):
+        client.trl(["?"], ["a"])
+    assert client.dataset() == [{"item_id": "a", "prompt": "Why?"}]
 
 
-def test_other_trainers_get_their_forms():
-    with serving(Scripted()) as server:
-        client = pickle.loads(pickle.dumps(RewardClient(server.url)))
-        info = {"item_id": "a"}
-        score = asyncio.run(client.verl_score("d", "a b", None, info, unscored=0.0))
-        assert score["score"] == 2.0
-        assert all(type(value) is float for value in score.values())
-        assert "reward_variance" not in score, "no number says that it is not known"
-        assert client.verl_scores(["d"], ["a"], [None], [info], unscored=0.0)[0]["score"] == 1.0
-        with pytest.raises(ValueError, match="item_id"):
-            client.verl_scores(["d"], ["a"], [None], [None], unscored=0.0)
-        assert client.openrlhf(unscored=0.0)(["? a b"], ["?"], ["a"])["rewards"] == [2.0]
-        state = {}
-        reward = client.verifiers(unscored=0.0)
-        assert asyncio.run(reward(completion=[{"role": "assistant", "content": "a"}], info=info, state=state)) == 1.0
-        assert state["rubricflow"]["item_id"] == "a"
-        assert client.skyrl("a b c", "a", unscored=0.0)[0] == 3.0
-        metrics = {}
-        task = SimpleNamespace(data=SimpleNamespace(item_id="a"))
-        trace = SimpleNamespace(last_reply="a b", info={}, record_metric=metrics.__setitem__)
-        assert asyncio.run(client.verifiers_v1(task, trace)) == 2.0
-        assert trace.info["rubricflow"]["reward"] == 2.0
-        assert asyncio.run(client.verifiers_v1(task.data, trace)) == 2.0  # what verifiers 0.4 hands over
+def test_other_trainers_get_their_forms(server):
+    client = pickle.loads(pickle.dumps(RewardClient(server.url)))
+    info = {"item_id": "a"}
+    score = asyncio.run(client.verl_score("d", "a b", None, info, unscored=0.0))
+    assert score["score"] == 2.0
+    assert all(type(value) is float for value in score.values())
+    assert "reward_variance" not in score, "no number says that it is not known"
+    assert client.verl_scores(["d"], ["a"], [None], [info], unscored=0.0)[0]["score"] == 1.0
+    with pytest.raises(ValueError, match="item_id"):
+        client.verl_scores(["d"], ["a"], [None], [None], unscored=0.0)
+    assert client.openrlhf(unscored=0.0)(["? a b"], ["?"], ["a"])["rewards"] == [2.0]
+    state = {}
+    reward = client.verifiers(unscored=0.0)
+    assert asyncio.run(reward(completion=[{"role": "assistant", "content": "a"}], info=info, state=state)) == 1.0
+    assert state["rubricflow"]["item_id"] == "a"
+    assert client.skyrl("a b c", "a", unscored=0.0)[0] == 3.0
+    metrics = {}
+    task = SimpleNamespace(data=SimpleNamespace(item_id="a"))
+    trace = SimpleNamespace(last_reply="a b", info={}, record_metric=metrics.__setitem__)
+    assert asyncio.run(client.verifiers_v1(task, trace)) == 2.0
+    assert trace.info["rubricflow"]["reward"] == 2.0
+    assert asyncio.run(client.verifiers_v1(task.data, trace)) == 2.0  # what verifiers 0.4 hands over
 
 
 def test_the_client_needs_nothing_and_is_not_hidden(tmp_path):
@@ -277,10 +277,9 @@ def test_the_client_needs_nothing_and_is_not_hidden(tmp_path):
     assert set(eval(found.stdout)) <= {"rubricflow_client", "__main__"}
 
 
-def test_any_text_of_a_policy_can_be_sent():
+def test_any_text_of_a_policy_can_be_sent(server):
     odd = ["\ud800 half", "\x00", "a\u2028b", "x" * 10_000, "😀", '"}', ""]
-    with serving(Scripted()) as server:
-        assert len(RewardClient(server.url).rewards(rollouts(*odd))["rewards"]) == len(odd)
+    assert len(RewardClient(server.url).rewards(rollouts(*odd))["rewards"]) == len(odd)
 
 
 def test_a_completion_is_text_or_a_chat():
