@@ -22,6 +22,7 @@ _CHUNK = {quote: re.compile(rf"[^{quote}\\]*(?:\\.[^{quote}\\]*)*", re.DOTALL) f
 _AFTER_KEY = re.compile(r"\s*(?::|\Z)")
 _AFTER_VALUE = re.compile(r"""\s*(?:[}\]#]|//|/\*|\Z|,\s*(?:["'}#]|//|/\*|\Z))""")
 _AFTER_ITEM = re.compile(r"""\s*(?:[}\]#]|//|/\*|\Z|,\s*(?:["'\[{}\]#\d-]|//|/\*|[Tt]rue|[Ff]alse|None|null|\Z))""")
+_WHOLE = re.compile(r"""\s*(?:[,}"'#]|//|/\*|\Z)""")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?(?=[\s,}\]#]|//|/\*|\Z)")
 _WORD = re.compile(r"-?[A-Za-z]+(?=[\s,}\]#]|//|/\*|\Z)")
 _STUB = re.compile(r"[\w.-]{1,10}\Z")
@@ -90,7 +91,10 @@ class ObjectReader:
                 self._expect(position, ":")
                 if key in members:
                     raise RefusedObject("duplicate_key")
-                members[key], position = self._value(self._skip(position + 1), depth, _AFTER_VALUE)
+                value, position = self._value(self._skip(position + 1), depth, _AFTER_VALUE)
+                if not _WHOLE.match(self.text, position):
+                    raise Damaged(position)  # as in '1 or 2', copied from a form: neither was decided
+                members[key] = value
                 position = self._next(position, "}")
         except Broken as broken:
             if broken.members and key in self.itemised:

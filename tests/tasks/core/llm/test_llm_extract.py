@@ -251,3 +251,12 @@ def test_an_item_by_the_name_of_its_key_is_part_of_the_object():
     assert find(text, wanted.issubset, wanted).artifact == json.loads(text)
     rival = '{"decisions": {"c1": {"level": 0}}, "student": {"decisions": {"c1": {"level": 1}}}}'
     assert find(rival, wanted.issubset, wanted).how == "ambiguous"
+
+
+@pytest.mark.parametrize("rest", [' or {"level": 1}', "?", " 1", '|{"level": 1}'])
+def test_an_item_after_which_another_value_stands_was_not_decided(rest):
+    wanted = frozenset({"decisions"})
+    text = '{"decisions": {"c1": {"level": 2}, "c2": {"level": 0}' + rest + ', "c3": {"level": 1}}}'
+    assert find(text, wanted.issubset, wanted).artifact == {"decisions": {"c1": {"level": 2}}}
+    first = '{"decisions": {"c2": {"level": 0}' + rest + "}}"
+    assert find(first, wanted.issubset, wanted).artifact is None
