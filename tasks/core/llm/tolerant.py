@@ -14,7 +14,6 @@ DEPTH = 64
 
 OPENING = re.compile(r"""\{\s*["'}/#]""")
 """How an object begins."""
-_INNER = re.compile(r"\{")
 _BEGUN = re.compile(r"""\{\s*["'“”„‟«‘’‚]""")
 _SPACE = re.compile(r"\s*")
 _INLINE = re.compile(r"(?://|#)[^\n]*")
@@ -140,7 +139,7 @@ class ObjectReader:
         if match := _NUMBER.match(self.text, position):
             if match.end() == len(self.text):
                 raise Cut  # more digits may have followed
-            is_whole = match[1] is None and match[2] is None
+            is_whole = match.lastindex is None
             if is_whole and len(match[0]) > 300:
                 raise Damaged(match.end())
             number = int(match[0]) if is_whole else float(match[0])
@@ -169,7 +168,7 @@ class ObjectReader:
         position, is_open = start + 1, False
         while True:
             position = _CHUNK[quote].match(self.text, position).end()  # type: ignore[union-attr]  # it also matches nothing
-            self.swallows = self.swallows or (is_open and _INNER.search(self.text, start + 1, position) is not None)
+            self.swallows = self.swallows or (is_open and self.text.find("{", start + 1, position) > 0)
             if position >= len(self.text) or self.text[position] != quote:
                 raise Cut
             if after.match(self.text, position + 1):
@@ -187,7 +186,7 @@ class ObjectReader:
     def _unescaped(self, body: str, quote: str) -> str:
         if _CONTROL.search(body):
             self.notes["control_characters"] = None
-        text = _ESCAPE.sub(lambda match: self._escape(match[1], quote), body) if "\\" in body else body
+        text = _ESCAPE.sub(lambda match: self._escape(match[1], quote), body)
         if HALF_PAIR.search(text):
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text
