@@ -87,7 +87,7 @@ def moody(behind: str, mood: Mood) -> Iterator[tuple[str, Counter[tuple[str, str
         do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _answer
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", asked
     finally:

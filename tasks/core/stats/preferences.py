@@ -42,7 +42,6 @@ class Strengths(NamedTuple):
     """(n,), number of the set of answers that chains of comparisons join."""
     order: float
     """Log odds that the answer shown first wins against one as strong."""
-    order_error: float
 
 
 def strengths(first: ArrayLike, second: ArrayLike, won: ArrayLike, count: int) -> Strengths:
@@ -58,7 +57,7 @@ def strengths(first: ArrayLike, second: ArrayLike, won: ArrayLike, count: int) -
     graph = coo_array((ones, (one, other)), (count, count))
     connected = np.asarray(connected_components(graph, directed=False)[1], int)
     if not len(one):
-        return Strengths(np.zeros(count), np.zeros(count), connected, 0.0, _LOOSE * PRIOR_SD)
+        return Strengths(np.zeros(count), np.zeros(count), connected, 0.0)
     difference = csr_array(
         (np.concatenate([ones, -ones]), (np.tile(rows, 2), np.concatenate([one, other]))), (len(one), count)
     )
@@ -88,7 +87,7 @@ def strengths(first: ArrayLike, second: ArrayLike, won: ArrayLike, count: int) -
         strength[members] = fitted[members] - fitted[members].mean()
         variance[members] = np.diag(block) - 2 * means + means.mean()
     error = np.sqrt(variance + pulled**2 / left)
-    return Strengths(strength, error, connected, float(_LOOSE * fitted[-1]), float(_LOOSE / np.sqrt(left)))
+    return Strengths(strength, error, connected, float(_LOOSE * fitted[-1]))
 
 
 def win_shares(strength: Floats) -> Floats:

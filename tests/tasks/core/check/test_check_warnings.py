@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.check import checkpoint, suite
-from rubricflow.tasks.core.check.suite import Finding, check_values, columns, warnings
+from rubricflow.tasks.core.check.suite import Finding, check_values, columns
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.schema import TableRef, expectations, schema
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions, StepPredictions
@@ -150,8 +150,3 @@ def test_a_warning_that_could_not_be_checked_stops_nothing_and_is_tried_again(
     checked.fn(run, ref)
     assert capsys.readouterr().err == ""
     assert {r["outcome"] for r in run.read(run.ref(Checks, "check-judge")).to_pylist()} == {"passed"}
-
-
-def test_a_broken_rule_is_no_warning(graded: Judged) -> None:
-    rule = next(rule for rule in expectations(Gradings) if rule.rule == "not_null")
-    assert warnings([Finding(Gradings, rule, 6, 6)], "judge") == []

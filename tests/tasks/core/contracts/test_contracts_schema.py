@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import annotated_types
@@ -185,3 +188,59 @@ def test_references_are_frozen_and_closed() -> None:
         ref.rows = 2  # type: ignore[misc]
     with pytest.raises(ValidationError):
         TableRef(table="items", stage="ingest", path="p", digest="d", rows=1, more=1)  # type: ignore[call-arg]
+
+
+# Every closed word of every table says something to people, in one place.
+
+
+OTHER_TEXTS = ("recipes.py", "card.py", "study_text.py", "revision.py")
+"""Phrases of a prompt that policies were trained under, measures of a card that is sealed with its grader: neither may
+change with what people read elsewhere; comments of a drafted study, which are
+about its keys; and what a revision did to a criterion, whose words happen to hold those of a smaller list."""
+TASKS = Path(__file__).parents[4] / "tasks"
+
+
+def models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A table's model and those within it."""
+    yield model
+    for field in model.model_fields.values():
+        for part in parts(field.annotation):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from models(part)
+
+
+def parts(annotation: Any) -> Iterator[Any]:
+    """An annotation and everything in it."""
+    yield annotation
+    for part in get_args(annotation) if get_origin(annotation) is not Literal else ():
+        yield from parts(part)
+
+
+FIELDS = [field for row in TABLES for model in models(row) for field in model.model_fields.values()]
+WORDS: list[Mapping[str, str]] = [words for field in FIELDS for words in closed_words(field)]
+
+
+def test_every_closed_word_says_something_and_every_literal_has_words() -> None:
+    assert all(says.strip() for words in WORDS for says in words.values())
+    for field in FIELDS:
+        for part in parts(field.annotation):
+            if get_origin(part) is Literal:
+                (words,) = closed_words(field)
+                assert set(get_args(part)) < set(words)  # all of them: a text with the mapping says it
+
+
+def texts(path: Path) -> Iterator[tuple[int, set[str]]]:
+    """Line and keys of every mapping of words to texts that a file spells out."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Dict):
+            keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
+            says = [value.value for value in node.values if isinstance(value, ast.Constant)]
+            if len(says) == len(node.values) and any(" " in str(text) and "<" not in str(text) for text in says):
+                yield node.lineno, {key for key in keys if isinstance(key, str)}
+
+
+def test_no_other_place_explains_closed_words() -> None:
+    files = {path: path.read_text() for path in TASKS.rglob("*.py") if "contracts" not in path.parts}
+    near = [path for path, text in files.items() if any(all(f'"{word}"' in text for word in words) for words in WORDS)]
+    places = [(path.name, keys) for path in near for _, keys in texts(path)]
+    assert {name for name, keys in places if any(keys >= set(words) for words in WORDS)} <= set(OTHER_TEXTS)

@@ -32,13 +32,12 @@ ONLY_1 = (
     "Unsupported value: 'temperature' does not support 0.0 with this model. Only the default (1) value is supported."
 )
 BOTH = "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
-GEMINI = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
 DROP = (
     "litellm.UnsupportedParamsError: openai does not support parameters: ['{}'], for model=o1. "
     "To drop these, set `litellm.drop_params = True`"
 )
 LOGPROBS = {"logprobs", "top_logprobs"}
-REFUSED = {
+REFUSED = {  # besides those of FORMS
     "openai o-series": (400, unsupported("max_tokens", MCT), {"max_tokens"}),
     "openai gpt-5": (400, openai(ONLY_1, "temperature", "unsupported_value"), {"temperature"}),
     "openai old": (400, openai("Unrecognized request argument supplied: top_k"), {"top_k"}),
@@ -51,23 +50,8 @@ REFUSED = {
         ),
         {"response_format"},
     ),
-    "azure": (
-        400,
-        {"error": {"code": "unsupported_parameter", "error": unsupported("top_p")["error"], "param": "top_p"}},
-        {"top_p"},
-    ),
     "azure old": (400, openai("This model does not support the 'logprobs' parameter."), LOGPROBS),
-    "copilot": (
-        400,
-        {"error": {"message": unsupported("max_tokens", MCT)["error"]["message"], "code": "invalid_request_body"}},
-        {"max_tokens"},
-    ),
     "anthropic": (400, {"type": "error", "error": {"type": "invalid_request_error", "message": BOTH}}, {"top_p"}),
-    "gemini": (
-        400,
-        [{"error": {"code": 400, "message": GEMINI, "details": [{"fieldViolations": [{"description": GEMINI}]}]}}],
-        {"seed"},
-    ),
     "gemini logprobs": (
         400,
         {"error": {"code": 400, "message": "Logprobs is not enabled for models/gemini-2.5-pro"}},
@@ -78,13 +62,7 @@ REFUSED = {
         {"object": "error", "message": {"detail": [EXTRA | {"loc": ["body", "seed"]}]}, "param": None},
         {"seed"},
     ),
-    "mistral text": (
-        422,
-        {"object": "error", "message": json.dumps({"detail": [EXTRA | {"loc": ["body", "top_k"]}]}), "param": None},
-        {"top_k"},
-    ),
     "together": (400, openai("5 is greater than the maximum of 1 - 'logprobs'", "logprobs"), LOGPROBS),
-    "groq": (400, openai("`logprobs` is not supported with this model"), LOGPROBS),
     "groq schema": (
         400,
         openai(
@@ -93,21 +71,11 @@ REFUSED = {
         ),
         {"response_format"},
     ),
-    "fireworks": (
-        400,
-        {"error": {"object": "error", "message": "Extra inputs are not permitted, field: 'seed', value: 42"}},
-        {"seed"},
-    ),
     "deepseek": (400, openai("This response_format type is unavailable now"), {"response_format"}),
     "xai": (
         400,
         {"code": "Client specified an invalid argument", "error": "Argument not supported on this model: topLogprobs"},
         LOGPROBS,
-    ),
-    "vllm old": (
-        400,
-        {"object": "error", "message": str([EXTRA | {"loc": ("body", "min_p")}]), "param": None, "code": 400},
-        {"min_p"},
     ),
     "vllm gaudi": (
         400,
@@ -119,19 +87,7 @@ REFUSED = {
         },
         LOGPROBS,
     ),
-    "litellm": (400, openai(DROP.format("temperature")), {"temperature"}),
     "litellm 500": (500, openai("ollama does not support parameters: {'seed': 1}, for model=llama3:latest."), {"seed"}),
-    "openrouter": (
-        400,
-        {
-            "error": {
-                "message": "Provider returned error",
-                "code": 400,
-                "metadata": {"raw": json.dumps(unsupported("temperature"))},
-            }
-        },
-        {"temperature"},
-    ),
     "ark": (
         400,
         openai(

@@ -1,13 +1,19 @@
 """The cluster bootstrap against a plain loop over resampled rows, and its contract."""
 
+from __future__ import annotations
+
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm, t
 
 from rubricflow.tasks.core.stats import agreement as ag
 from rubricflow.tasks.core.stats import bootstrap as bs
+from rubricflow.tasks.core.stats.bootstrap import within_items
 
 HALVES = (1.0, 6.0, 0.5)
 NAMES = [
@@ -96,13 +102,6 @@ def test_every_draw_equals_the_plain_loop(compared, name):
     np.testing.assert_allclose(ours[name], theirs[name], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["qwk", "smd", "pearson", "icc"])
-def test_flat_clusters_do_give_undefined_draws(name):
-    human, machine, clusters, scale = flat_clusters()
-    counts = bs.resample_counts(np.random.default_rng(2), 4, 200)
-    assert 0 < np.isnan(loop(human, machine, clusters, scale, counts)[name]).sum() < 200
-
-
 @pytest.mark.parametrize("size", [0, 1])
 def test_totals_of_a_tiny_sample_are_undefined_where_the_statistic_is(size):
     totals = bs.pair_terms([1.0] * size, [2.0] * size, HALVES).sum(axis=0, keepdims=True)
@@ -183,14 +182,6 @@ def test_chunks_do_not_change_the_draws(monkeypatch):
     monkeypatch.setattr(bs, "CHUNK_BYTES", 7 * 25 * bs.CELL_BYTES)
     chunked = bs.bootstrap(*typical(), draws=50)
     assert [tuple(one) for one in chunked.values()] == [pytest.approx(tuple(one)) for one in whole.values()]
-
-
-def test_cluster_names_do_not_matter():
-    human, machine, clusters, scale = typical()
-    named = np.array([f"author {one:02d}" for one in clusters])
-    assert bs.bootstrap(human, machine, named, scale, draws=50) == bs.bootstrap(
-        human, machine, clusters, scale, draws=50
-    )
 
 
 def test_counts_are_multinomial():
@@ -292,13 +283,53 @@ def test_many_clusters_merged_into_groups_keep_the_standard_error():
     assert (found.high - found.low) / (2 * 1.96) == pytest.approx(standard_error, rel=0.06)
 
 
-def test_keys():
-    assert list(bs.bootstrap(*typical(), draws=5)) == NAMES
+# Agreement inside items, against pandas; an item's mean alone is worth nothing.
 
 
-def test_same_seed_same_intervals():
-    assert bs.bootstrap(*typical(), draws=50, seed=3) == bs.bootstrap(*typical(), draws=50, seed=3)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 30), st.floats(-5, 5))
+def test_it_is_the_correlation_of_deviations_whatever_the_items_means(
+    seed: int, items: int, each: int, shift: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    item = np.repeat(np.arange(items), each)
+    human, machine = rng.normal(size=(2, len(item)))
+    frame = pd.DataFrame({"h": human, "m": machine})
+    apart = frame - frame.groupby(item).transform("mean")
+    expected = apart["h"].corr(apart["m"])
+    stat, ends = within_items(human + shift * item, machine - shift * item, item, np.arange(len(item)), draws=0)
+    assert stat.value == pytest.approx(expected, abs=1e-6)
+    assert ends is None
 
 
-def test_other_seed_other_intervals():
-    assert bs.bootstrap(*typical(), draws=50, seed=3) != bs.bootstrap(*typical(), draws=50, seed=4)
+def test_scores_that_are_the_same_inside_every_item_are_undefined_with_the_reason() -> None:
+    item, human = np.repeat([0, 1], 10), np.random.default_rng(0).random(20)
+    for pair in ((human, item), (item, human)):
+        stat, ends = within_items(*pair, item, np.arange(20))
+        assert stat.value is None
+        assert stat.note
+        assert ends is None
+
+
+def test_the_interval_holds_the_figure_and_authors_are_drawn_whole() -> None:
+    rng = np.random.default_rng(1)
+    item, author = np.repeat([0, 1, 2], 30), np.tile(np.arange(30), 3)
+    able = rng.normal(size=30)[author]
+    human, machine = (able + 0.3 * rng.normal(size=90) for _ in range(2))
+    (stat, by_author), (_, by_answer) = (within_items(human, machine, item, who) for who in (author, np.arange(90)))
+    assert by_author is not None
+    assert by_answer is not None
+    assert stat.value is not None
+    assert by_author.low < stat.value < by_author.high
+    assert (by_author.clusters, by_answer.clusters) == (30, 90)
+    assert by_author.low > 0
+
+
+@pytest.mark.parametrize("each", [2, 3, 5, 20])
+def test_of_scores_that_know_nothing_few_intervals_lie_above_0_however_small_the_items(each: int) -> None:
+    rng, item = np.random.default_rng(each), np.repeat(np.arange(120 // each), each)
+    above = 0
+    for _ in range(300):
+        _, ends = within_items(*rng.normal(size=(2, 120)), item, np.arange(120), draws=400)
+        assert ends is not None
+        above += ends.low is not None and ends.low > 0
+    assert above <= 0.05 * 300

@@ -1,4 +1,4 @@
-"""Strengths of answers, held against a generic optimiser, statsmodels and simulated judges with a planted effect of
+"""Strengths of answers, held against a generic optimiser and simulated judges with a planted effect of
 order; and what is made of several margins: chosen inside folds of items, and by nothing that has seen the item."""
 
 from __future__ import annotations
@@ -122,43 +122,9 @@ def test_the_estimate_is_the_top_of_the_posterior_and_its_errors_the_curvature_t
         return approx_fprime(values, posterior, 1e-5, BOTH[:, 0], BOTH[:, 1], OUTCOMES)
 
     curvature = np.array([approx_fprime(top, lambda v, at=at: slope(v)[at], 1e-4) for at in range(6)])
-    contrast = np.vstack([np.hstack([np.eye(5) - 1 / 5, np.zeros((5, 1))]), [[0, 0, 0, 0, 0, 1]]])
+    contrast = np.hstack([np.eye(5) - 1 / 5, np.zeros((5, 1))])
     errors = np.sqrt(np.diag(contrast @ np.linalg.inv(curvature) @ contrast.T))
-    np.testing.assert_allclose([*found.error, found.order_error], errors, rtol=2e-2)
-
-
-def test_with_many_verdicts_it_is_the_logistic_regression_of_statsmodels() -> None:
-    import statsmodels.api as sm  # it imports for seconds
-
-    draw = np.random.default_rng(1)
-    first, second = np.tile(BOTH, (400, 1)).T
-    truth = np.array([-0.8, -0.2, 0.0, 0.3, 0.7])
-    won = (draw.random(len(first)) < expit(truth[first] - truth[second] + 0.4)).astype(float)
-    found = strengths(first, second, won, 5)
-    columns = np.zeros((len(first), 5))
-    columns[np.arange(len(first)), first] += 1
-    columns[np.arange(len(first)), second] -= 1
-    fit = sm.GLM(won, np.column_stack([columns[:, 1:], np.ones(len(first))]), sm.families.Binomial()).fit()
-    np.testing.assert_allclose(found.strength[1:] - found.strength[0], fit.params[:4], atol=0.01)
-    assert found.order == pytest.approx(fit.params[4], abs=0.005)
-    assert found.order_error == pytest.approx(fit.bse[4], rel=0.02)
-
-
-def test_a_planted_effect_of_order_is_recovered_and_intervals_cover() -> None:
-    draw, held, strength_held, orders = np.random.default_rng(7), [], [], []
-    pairs = np.array([*permutations(range(6), 2)])
-    first, second = (np.concatenate([6 * item + pairs[:, side] for item in range(10)]) for side in (0, 1))
-    for _ in range(40):
-        truth = draw.normal(0, 1.5, 60)
-        won = (draw.random(len(first)) < expit(truth[first] - truth[second] + 0.7)).astype(float)
-        found = strengths(first, second, won, 60)
-        centred = truth - np.repeat(truth.reshape(10, 6).mean(axis=1), 6)
-        strength_held.append(np.mean(np.abs(found.strength - centred) < 1.96 * found.error))
-        held.append(abs(found.order - 0.7) < 1.96 * found.order_error)
-        orders.append(found.order)
-    assert np.mean(orders) == pytest.approx(0.7, abs=0.05)
-    assert 0.93 <= np.mean(strength_held) <= 0.985  # 2,400 strengths
-    assert np.mean(held) >= 0.85  # 40 studies
+    np.testing.assert_allclose(found.error, errors, rtol=2e-2)
 
 
 def test_who_wins_everything_has_a_finite_strength_and_sets_stay_apart() -> None:

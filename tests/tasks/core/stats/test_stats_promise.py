@@ -1,6 +1,7 @@
 """The promised share of errors: worked examples, brute force, libraries and simulation."""
 
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -8,7 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, norm
 
-from rubricflow.tasks.core.stats.promise import fewest_without_error, missed_by_constant, promise, upper_bound
+from rubricflow.tasks.core.stats.promise import (
+    POWER,
+    effective,
+    fewest_without_error,
+    labels_for_promise,
+    labels_for_width,
+    likeness,
+    missed_by_constant,
+    promise,
+    released_for_promise,
+    squared_sizes,
+    upper_bound,
+)
 
 # bounds
 
@@ -25,12 +38,6 @@ def test_upper_bound_edges():
     for bad in [(2, 1, 0.95), (-1, 1, 0.95), (0, 1, 1)]:
         with pytest.raises(ValueError, match="needs"):
             upper_bound(*bad)
-
-
-def test_published_counts_for_five_percent():
-    assert fewest_without_error(0.05, 0.95) == 59
-    assert upper_bound(1, 100, 0.95) <= 0.05 < upper_bound(2, 100, 0.95)
-    assert upper_bound(4, 200, 0.95) <= 0.05 < upper_bound(5, 200, 0.95)
 
 
 @pytest.mark.parametrize("target", [0.01, 0.05, 0.3, 0.5])
@@ -94,11 +101,6 @@ def test_an_unlucky_first_row_does_not_end_it():
     wrong = np.arange(100) == 0
     made = promise(risk, wrong, 0.1, 0.9)
     assert (made.released, made.wrong) == (100, 1)
-
-
-def test_rows_tied_at_the_threshold_go_together():
-    made = promise([0.1] * 500, [False] * 500, 0.05, 0.95)
-    assert (made.threshold, made.released, made.wrong) == (0.1, 500, 0)
 
 
 def test_too_few_rows_promise_nothing():
@@ -226,3 +228,118 @@ def test_scores_better_than_constants_pass_and_at_a_stricter_level_only_with_mor
     assert promise(np.zeros(60), wrong, 0.15, 0.8, constant=share, unlikely=0.025).released == 60
     assert promise(np.zeros(60), wrong, 0.15, 0.8, constant=share, unlikely=0.001).released == 0
     assert promise(np.zeros(60), wrong, 0.15, 0.8, constant=np.full(60, 0.1)).released == 0
+
+
+# How alike the answers of a cluster are: brute force, worked examples and simulation.
+
+
+def moment(flag, cluster):
+    """Mean product of the deviations of two rows of a cluster over the variance; 0 where undefined."""
+    away = np.asarray(flag, dtype=float) - np.mean(flag)
+    pairs = [away[a] * away[b] for a, b in combinations(range(len(flag)), 2) if cluster[a] == cluster[b]]
+    return np.mean(pairs) / np.mean(away**2) if pairs and np.mean(away**2) > 0 else 0.0
+
+
+def by_hand(flag, cluster):
+    names = np.unique(cluster)
+    left = [moment(flag[cluster != name], cluster[cluster != name]) for name in names] if len(names) > 1 else [0.0]
+    error = np.sqrt((len(names) - 1) / len(names) * np.sum((np.array(left) - np.mean(left)) ** 2))
+    least = 1 / (1 + len(np.unique(cluster[flag])))
+    return float(np.clip(moment(flag, cluster) + error, least, 1))
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), min_size=1, max_size=25))
+def test_it_equals_the_sum_over_all_pairs_and_the_jackknife(rows):
+    flag, cluster = np.array([one for one, _ in rows]), np.array([name for _, name in rows])
+    assert likeness(flag, cluster) == pytest.approx(by_hand(flag, cluster), abs=1e-9)
+
+
+def test_without_a_flag_nothing_tells_so_that_a_cluster_counts_as_one():
+    assert likeness(np.zeros(6, dtype=bool), [1, 1, 1, 2, 2, 2]) == 1
+
+
+def test_clusters_that_are_all_or_none_are_wholly_alike():
+    flag = np.repeat(np.arange(40) % 4 == 0, 5)
+    assert likeness(flag, np.repeat(np.arange(40), 5)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.3, 0.7])
+def test_it_lies_above_the_truth_and_not_far(alike):
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(60):
+        share = np.full(60, 0.2) if alike == 0 else rng.beta(*(np.array([0.2, 0.8]) * (1 - alike) / alike), 60)
+        flag = rng.random((60, 5)) < share[:, None]
+        drawn.append(likeness(flag.ravel(), np.repeat(np.arange(60), 5)))
+    assert alike < np.mean(drawn) < alike + 0.2
+    assert np.mean(np.array(drawn) >= alike - 0.02) > 0.7
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=30))
+def test_squared_sizes_are_those_of_every_first_part(names):
+    wanted = [sum(names[:k].count(name) ** 2 for name in set(names[:k])) for k in range(1, len(names) + 1)]
+    assert squared_sizes(names).tolist() == wanted
+
+
+def test_rows_are_worth_their_clusters_at_worst_and_themselves_at_best():
+    n, squares = np.array([60, 4]), np.array([300, 4])
+    assert effective(n, squares, 0.0).tolist() == [60, 4]
+    assert effective(n, squares, 1.0).tolist() == [12, 4]
+    assert effective(n, squares, 0.25).tolist() == [30, 4]
+
+
+# How many labels it would take.
+
+
+class TestLabelsForWidth:
+    def test_half_the_width_takes_four_times_the_labels(self):
+        assert labels_for_width(0.4, 0.6, 50, 0.05) == 200
+        assert labels_for_width(0.4, 0.6, 50, 0.1) == 50
+
+    def test_is_about_what_resampled_means_need(self):
+        rng = np.random.default_rng(0)
+        means = rng.normal(size=(4000, 100)).mean(axis=1)
+        needed = labels_for_width(*np.quantile(means, (0.025, 0.975)), 100, 0.05)
+        wider = rng.normal(size=(2000, needed)).mean(axis=1)
+        assert np.ptp(np.quantile(wider, (0.025, 0.975))) / 2 == pytest.approx(0.05, rel=0.06)
+
+    def test_never_fewer_than_there_are(self):
+        assert labels_for_width(0.5, 0.5, 7, 0.05) == 7
+
+
+class TestReleasedForPromise:
+    @given(st.sampled_from([0.05, 0.1, 0.2, 0.3]), st.sampled_from([0.8, 0.9, 0.95]))
+    def test_without_errors_it_is_the_fewest_without_an_error(self, target, confidence):
+        assert released_for_promise(0.0, target, confidence) == fewest_without_error(target, confidence)
+
+    @pytest.mark.parametrize(("wrong", "target"), [(0.01, 0.05), (0.05, 0.1), (0.1, 0.2), (0.15, 0.2)])
+    def test_the_promise_is_then_made_as_often_as_asked_and_with_one_less_it_is_not(self, wrong, target):
+        def made(n):
+            allowed = -1  # of n scores no more may be wrong than of n + 1
+            while upper_bound(allowed + 1, n, 0.9) <= target + 1e-12:
+                allowed += 1
+            return binom.cdf(allowed, n, wrong)
+
+        needed = released_for_promise(wrong, target, 0.9)
+        assert made(needed) >= POWER
+        assert all(made(n) < POWER for n in range(1, needed))
+
+    def test_none_where_scores_are_as_wrong_as_may_be(self):
+        assert released_for_promise(0.1, 0.1, 0.9) is None
+        assert released_for_promise(0.0999, 0.1, 0.9) is None
+
+
+class TestLabelsForPromise:
+    def test_the_least_risky_part_is_taken_where_the_rest_is_wrong(self):
+        risk = np.linspace(0, 1, 400)
+        labels, coverage = labels_for_promise(risk, risk > 0.55, 0.1, 0.9)
+        assert coverage == 0.5
+        assert labels == released_for_promise(1 / 202, 0.1, 0.9) * 2
+
+    def test_few_scores_without_an_error_prove_nothing(self):
+        assert labels_for_promise([0.1] * 5, [False] * 5, 0.1, 0.9) is None
+
+    def test_none_without_scores_or_hope(self):
+        assert labels_for_promise([], [], 0.1, 0.9) is None
+        assert labels_for_promise(np.linspace(0, 1, 50), np.ones(50), 0.1, 0.9) is None

@@ -57,19 +57,19 @@ def rings(count, *more, **noise):
 
 
 def test_it_seldom_rings_where_at_least_half_of_the_gain_is_quality():
-    half = rings(40, LEARNED, 0.1 + 0.5 * (LEARNED - 0.3), wander=0.0)
-    assert np.isfinite(half).mean() <= 0.05
-    honest = [rings(12, LEARNED, LEARNED - 0.2), rings(12, LEARNED, 0.1 + 0.8 * (LEARNED - 0.3), scatter=0.06)]
-    still = [rings(12, 0 * PART + 0.5, 0 * PART + 0.5), rings(12, 0.8 - LEARNED / 2, 0.9 - LEARNED)]
+    half = rings(16, LEARNED, 0.1 + 0.5 * (LEARNED - 0.3), wander=0.0)
+    assert np.isfinite(half).sum() <= 1
+    honest = [rings(4, LEARNED, LEARNED - 0.2), rings(4, LEARNED, 0.1 + 0.8 * (LEARNED - 0.3), scatter=0.06)]
+    still = [rings(4, 0 * PART + 0.5, 0 * PART + 0.5), rings(4, 0.8 - LEARNED / 2, 0.9 - LEARNED)]
     assert np.isinf([*honest, *still]).all()
 
 
 def test_it_rings_soon_where_little_of_the_gain_is_quality_and_where_quality_falls():
     hacked = rings(15, 0.45 + 0.32 * PART, 0.12 + 0.15 * 0.32 * PART)
     assert np.median(hacked) <= 35
-    at_once = rings(15, LEARNED, 0.15 * np.exp(-np.arange(EVALUATIONS) / 2))
+    at_once = rings(6, LEARNED, 0.15 * np.exp(-np.arange(EVALUATIONS) / 2))
     assert at_once.max() <= 15
-    late = rings(15, 0.3 + 0.4 * PART, 0.3 + 0.4 * np.where(PART < 0.6, PART, 1.8 - 2 * PART))
+    late = rings(8, 0.3 + 0.4 * PART, 0.3 + 0.4 * np.where(PART < 0.6, PART, 1.8 - 2 * PART))
     assert (late > 36).all()
     assert np.isfinite(late).mean() >= 0.9
 

@@ -11,7 +11,7 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
-from rubricflow.tasks.core.stats.scores import ScoreTables, narrow, score_frame
+from rubricflow.tasks.core.stats.scores import ScoreTables, narrow, score_frame, target_scores
 
 
 def tables() -> ScoreTables:
@@ -61,26 +61,12 @@ def test_parts_are_put_below_each_other_as_pandas_would(numbers: tuple[int, ...]
     pd.testing.assert_frame_equal(joined[list(plain.columns)], plain)
 
 
-def test_only_held_out_responses_are_in_it() -> None:
-    assert list(frame().index) == ["r1", "r2"]
-
-
-def test_other_splits_can_be_asked_for() -> None:
+def test_the_frame_holds_the_split_that_is_asked_for_with_target_and_gaps() -> None:
     assert list(frame(splits=("calibration",)).index) == ["r3"]
-
-
-def test_the_mean_is_of_the_raters_there_are() -> None:
     assert frame()["target"].to_dict() == {"r1": 1.5, "r2": 4.0}
-
-
-def test_a_named_rater_is_the_target() -> None:
-    target = frame("h1")["target"]
-    assert target["r1"] == 1.0
-    assert pd.isna(target["r2"])
-
-
-def test_what_the_machine_left_unscored_is_missing() -> None:
     assert pd.isna(frame().loc["r2", ["raw", "calibrated"]]).all()
+    target = frame("h1")["target"]
+    assert (target["r1"], pd.isna(target["r2"])) == (1.0, True)
 
 
 def test_a_resolved_score_is_no_person() -> None:
@@ -96,3 +82,42 @@ def test_groups_and_raters_are_named() -> None:
     found, groups, raters, _ = score_frame([tables()], "mean")
     assert (groups, raters) == (["g"], ["h1", "h2"])
     assert found["group:g"].tolist()[0] == "x"
+
+
+# The human score that counts.
+
+
+COLUMNS = ("response_id", "rater_id", "rater_kind", "score")
+
+
+def scores(*rows: tuple[str, str, str, float | None], target: str = "mean") -> dict[str, list[object]]:
+    records = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    types = [(name, pa.float64() if name == "score" else pa.string()) for name in COLUMNS]
+    found: dict[str, list[object]] = target_scores(
+        pa.Table.from_pylist(records, schema=pa.schema(types)), target
+    ).to_pydict()
+    return found
+
+
+TWO = (("r1", "h1", "human", 1.0), ("r1", "h2", "human", 2.0), ("r2", "h2", "human", 3.0), ("r3", "h1", "human", None))
+
+
+RESOLVED = ("r1", "resolved", "adjudication", 9.0)
+
+
+@pytest.mark.parametrize(
+    ("target", "responses", "wanted"),
+    [("mean", ["r1", "r2"], [1.5, 3.0]), ("h1", ["r1"], [1.0]), ("resolved", ["r1"], [9.0])],
+)
+def test_the_mean_is_of_persons_and_anybody_named_is_the_target(
+    target: str, responses: list[str], wanted: list[float]
+) -> None:
+    assert scores(*TWO, RESOLVED, target=target) == {"response_id": responses, "score": wanted}
+
+
+def test_the_mean_does_not_depend_on_the_order_of_the_raters() -> None:
+    def mean(*values: float) -> object:
+        return scores(*(("r", str(at), "human", value) for at, value in enumerate(values)))["score"][0]
+
+    assert (0.1 + 0.2) + 0.3 != (0.3 + 0.2) + 0.1
+    assert mean(0.1, 0.2, 0.3) == mean(0.3, 0.2, 0.1)

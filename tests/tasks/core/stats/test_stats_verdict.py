@@ -37,18 +37,6 @@ def test_nothing_is_known_without_an_interval(missing):
     assert labels_needed(*figures, n=100, least=0.7) is None
 
 
-def test_hand_worked_labels():
-    # The lower end is 0.08 away and may be 0.04 away: half the width needs four times the labels.
-    assert labels_needed(0.74, 0.66, 0.82, 100, least=0.70) == 300
-    # The upper end must drop below the bound, not onto it.
-    assert labels_needed(0.66, 0.58, 0.74, 100, least=0.70) == 301
-
-
-@pytest.mark.parametrize(("low", "high"), [(0.72, 0.8), (0.6, 0.68)])
-def test_decided_gates_need_no_labels(low, high):
-    assert labels_needed((low + high) / 2, low, high, 100, least=0.7) is None
-
-
 def test_no_number_of_labels_settles_an_estimate_on_the_bound():
     assert labels_needed(0.7, 0.6, 0.8, 100, least=0.7) is None
     # One step of floating point away from the bound, as a kappa of 0.7 may be.

@@ -69,16 +69,6 @@ def test_the_name_of_the_folder_does_no_harm(tmp_path: Path) -> None:
     ]
 
 
-def test_responses_of_two_runs_are_joined_within_each(tmp_path: Path) -> None:
-    house = Warehouse.open(tmp_path / "house")
-    for name in ("one", "two"):
-        run = house.run(name)
-        run.commit("ingest", "all", {Items: [ITEM]})
-        finish(run)
-    database = write_database(house)
-    assert asked(database, "SELECT run_id FROM items ORDER BY 1") == [("one",), ("two",)]
-
-
 def test_a_new_run_is_seen_and_one_that_did_not_finish_is_not(tmp_path: Path) -> None:
     house = Warehouse.open(tmp_path / "house")
     for name in ("one", "two", "three"):

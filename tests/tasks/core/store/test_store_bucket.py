@@ -185,16 +185,6 @@ def test_a_file_without_a_mark_is_not_read(url: str, monkeypatch: pytest.MonkeyP
     assert len(ids(run)) == 6
 
 
-def test_another_content_takes_the_place_of_the_first(url: str, machine: Callable[[str], None]) -> None:
-    run = opened(url)
-    fill(run, "0", "all")
-    run.commit("ingest", "0", {Items: [item("new")]})
-    machine("second")
-    assert ids(opened(url))[:1] == ["new"]
-    fill(run, "later")
-    assert "later-0" in ids(opened(url))
-
-
 def test_a_torn_mirror_is_mended_from_the_bucket(url: str) -> None:
     run = opened(url)
     fill(run, "0")

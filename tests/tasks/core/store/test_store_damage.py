@@ -185,15 +185,6 @@ def test_volatile_columns_are_held_too(filled_run: Callable[..., Run]) -> None:
         run.ref(BY_NAME["attempts"], "some")
 
 
-def test_a_changed_shard_is_made_good_where_its_stage_writes_it_again(run: Run) -> None:
-    rows = run.read(run.ref(Items, "ingest"))
-    before = run.ref(Items, "ingest")
-    edited(run, other_question)
-    run.commit("ingest", "all", {Items: rows})
-    assert run.ref(Items, "ingest") == before
-    assert run.read(before) == rows
-
-
 def test_a_file_is_read_once_as_long_as_it_is_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
 

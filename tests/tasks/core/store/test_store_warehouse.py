@@ -6,9 +6,7 @@ import errno
 import json
 import math
 import os
-import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,8 +34,6 @@ from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.objects import MARKER
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-
-ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture
@@ -140,12 +136,6 @@ def test_a_broken_mark_is_named(run: Run, content: str) -> None:
             look()
 
 
-def test_a_folder_in_place_of_a_mark_is_named(run: Run) -> None:
-    (run.folder / "_done" / "ingest" / "00.json").mkdir(parents=True)
-    with pytest.raises(StoreError, match=r"00\.json: this done-mark cannot be read: Is a directory"):
-        run.ref(Items, "ingest")
-
-
 def test_once_makes_once(run: Run) -> None:
     made: list[int] = []
     for _ in range(2):
@@ -221,44 +211,6 @@ def test_a_shard_without_its_mark_is_not_there(run: Run) -> None:
     assert run.ref(Items, "ingest") == ref
     assert run.read(ref)["item_id"].to_pylist() == ["a"]
     assert sum(batch.num_rows for batch in run.batches(ref)) == 1
-
-
-KILLED = """
-import os, signal, sys
-from rubricflow.tasks.core.contracts.tables.data import Items
-from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
-from rubricflow.tasks.core.store import objects
-from rubricflow.tasks.core.store.warehouse import Warehouse
-left = int(sys.argv[2])
-write = objects.write_atomically
-def until(path, content):
-    global left
-    if left == 0:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.with_name(f".{path.name}.1.tmp").write_bytes(content[: len(content) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
-    left -= 1
-    write(path, content)
-run = Warehouse.open(sys.argv[1]).run("one")
-objects.write_atomically = until
-item = {"item_id": "a", "question": "Why?", "key_elements": [], "type": "t", "rubric_id": "r"}
-run.commit("ingest", "all", {Items: [item], Metrics: []})
-"""
-
-
-@pytest.mark.parametrize("writes", [0, 1, 2], ids=["first file", "second file", "mark"])
-def test_a_killed_commit_leaves_nothing_and_is_made_good(tmp_path: Path, writes: int) -> None:
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "w"), str(writes)]
-    killed = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    run = Warehouse.open(tmp_path / "w").run("one")
-    assert not run.done("ingest", "all")
-    with pytest.raises(StoreError, match="holds no table"):
-        run.ref(Items, "ingest")
-    run.commit("ingest", "all", {Items: [item("a")], Metrics: []})
-    assert run.read(run.ref(Items, "ingest"))["item_id"].to_pylist() == ["a"]
-    assert run.ref(Metrics, "ingest").rows == 0
-    assert not list(run.folder.rglob("*.tmp"))
 
 
 @pytest.mark.parametrize("name", ["replace", "fsync"])
@@ -378,12 +330,6 @@ def test_threads_commit_one_shard_and_read_it_whole(run: Run) -> None:
         list(pool.map(working, range(4)))
 
 
-def test_a_file_in_place_of_a_folder_is_an_error(run: Run) -> None:
-    run.folder.write_text("in the way")
-    with pytest.raises(StoreError, match="cannot write"):
-        run.commit("ingest", "all", {Items: [item("a")]})
-
-
 def test_rows_that_break_the_contract_write_no_mark(run: Run) -> None:
     with pytest.raises(ContractError):
         run.commit("ingest", "all", {Items: [item("a", question=None)]})
@@ -435,7 +381,7 @@ def test_a_new_folder_becomes_a_warehouse_and_opens_again(tmp_path: Path) -> Non
 
 
 def test_a_new_folder_is_opened_by_many_at_once(tmp_path: Path) -> None:
-    for number in range(20):
+    for number in range(6):
         start = threading.Barrier(6)
 
         def opening(name: int, folder: Path = tmp_path / str(number), start: threading.Barrier = start) -> None:
@@ -504,14 +450,6 @@ def test_runs_are_listed_by_the_age_of_their_manifest(tmp_path: Path) -> None:
         write_atomically(path, json.dumps({}).encode())
         os.utime(path, (age, age))
     assert house.runs() == ["b", "c", "a"]
-
-
-def test_a_file_of_other_rows_than_its_mark_is_an_error(run: Run) -> None:
-    written(run, "ingest", [item("a")], [])
-    folder = run.folder / "items" / "ingest"
-    (folder / "00.parquet").write_bytes((folder / "01.parquet").read_bytes())
-    with pytest.raises(StoreError, match=r"00\.parquet holds 0 rows where 1 were written"):
-        run.ref(Items, "ingest")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
