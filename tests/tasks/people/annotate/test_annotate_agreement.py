@@ -135,12 +135,6 @@ def test_rows_keep_the_contract_and_the_seed() -> None:
     assert rows == agreements(raters, {"A": 2, "B": 2, "C": 2}, "before", draws=50, seed=1)
 
 
-def test_a_study_of_thousands_has_a_row_for_each_criterion_and_measure() -> None:
-    raters = named(*levels(2_000, 8, 4, 0, missing=0.05))
-    rows = agreements(raters, {f"C{k}": 4 for k in range(8)}, "before", draws=1_000)
-    assert len(rows) == 36
-
-
 def test_levels_come_from_judgments() -> None:
     rows = [
         {"response_id": "r2", "criterion_id": "A", "sample": 0, "decision": 2},

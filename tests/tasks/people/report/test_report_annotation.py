@@ -124,16 +124,6 @@ def test_a_study_that_lacks_something_has_a_page(empty: tuple[str, ...]) -> None
     assert "</html>" in page(replace(view, **{name: getattr(view, name).slice(0, 0) for name in empty}))
 
 
-def test_a_study_without_anything_has_a_page() -> None:
-    view = made()
-    bare = {
-        name: getattr(view, name).slice(0, 0) for name in ("agreements", "labels", "queue", "votes", "constructions")
-    }
-    html = page(replace(view, **bare, names={}))
-    assert "No two raters&#39; labels can be compared over all concepts" in html
-    assert "There are no labels yet" in html
-
-
 def test_what_people_wrote_is_text() -> None:
     view = made(
         study=EVIL,

@@ -92,7 +92,7 @@ def person(browser: Any) -> Iterator[Callable[..., Any]]:
         context = browser.new_context(**settings)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(5000)
+        page.set_default_timeout(20_000)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda said: faults.append(said.text) if "Content Security Policy" in said.text else None)
         page.on(

@@ -59,11 +59,6 @@ def test_a_name_that_deceives_is_refused(name: str) -> None:
         reviewer_name(name)
 
 
-@given(st.text(max_size=80))
-def test_a_made_up_pass_lets_nobody_in(held: str) -> None:
-    assert Access("127.0.0.1", PORT, reviewers=("Ada",)).reviewer(held) is None
-
-
 def test_a_pass_ends_with_its_start_and_its_secret_is_not_shown() -> None:
     first, second = (Access("127.0.0.1", PORT, reviewers=("Ada",)) for _ in range(2))
     assert first.reviewer(first.pass_for("Ada")) == "Ada"

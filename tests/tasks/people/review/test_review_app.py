@@ -215,25 +215,6 @@ def test_what_has_changed_since_it_was_shown_is_not_voted_on(visit: Visit) -> No
     assert "changed" in error
 
 
-def test_a_score_is_voted_on_as_one_question(visit: Visit, ledger_path: Path) -> None:
-    ada = visit("Ada")
-    view = told(ada, 3)
-    assert [option["value"] for option in view["asked"][0]["options"]] == ["0", "1", "2", "3", "4"]
-    assert [label["value"] for label in view["asked"][0]["machine"]] == ["4"]
-    asked = [
-        (one["criterion_id"], one["needed"], [label["value"] for label in one["machine"]]) for one in view["asked"]
-    ]
-    assert asked == [(None, True, ["4"]), ("C1", False, ["2"]), ("C2", False, []), ("C3", False, [])]
-    assert [piece["text"] for piece in view["pieces"] if piece["of"] == ["C1"]] == ["because of osmosis"]
-    vote(ada, None, "3", 3)
-    sent(ada, "submit", 3)
-    with Ledger(ledger_path) as ledger:
-        assert [(act.kind, act.criterion_id, act.value) for act in ledger.acts("science")] == [
-            ("vote", None, "3"),
-            ("submit", None, None),
-        ]
-
-
 @pytest.mark.parametrize(
     ("wrong", "status"),
     [

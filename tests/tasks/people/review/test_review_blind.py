@@ -24,7 +24,6 @@ from rubricflow.tasks.people.review.ledger import Act, Ledger, Stored
 from rubricflow.tasks.people.review.reviews import NotAllowed, Reviews, with_blindness
 from rubricflow.tasks.people.review.settle import SettledOutcome, outcomes, valid_acts
 from rubricflow.tasks.people.review.sheet import as_csv, questions_of, read_sheet
-from rubricflow.tasks.people.review.view import list_cases
 
 LABELS = st.builds(
     machine_label,
@@ -132,12 +131,6 @@ def test_a_blind_rater_is_served_the_same_whatever_others_said(
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
     assert served(world(one), one, folder) == served(world(other), other, folder)
-
-
-def test_who_saw_the_list_before_others_voted_saw_nothing_of_the_machine() -> None:
-    reviews = Reviews(scene())
-    assert [row["why"] for row in list_cases(reviews, "Bo")["cases"]] == [None] * 4
-    assert all(reviews.state(at).apart == () for at in reviews.board.cases)
 
 
 # ---- what counts, held against a plain account of it
@@ -262,7 +255,7 @@ def explore(page: Page, parts: dict[str, Part], raters: tuple[str, ...], first: 
 
 
 def test_in_every_short_history_each_last_word_counts_once_and_says_whether_it_was_blind() -> None:
-    assert explore(Page(), {"Ada": Part(), "Bo": Part()}, ("Ada", "Bo"), None, 5) > 10_000
+    assert explore(Page(), {"Ada": Part(), "Bo": Part()}, ("Ada", "Bo"), None, 4) > 1_000
 
 
 @settings(max_examples=50)

@@ -98,12 +98,6 @@ def test_a_head_that_nothing_can_be_reckoned_with_is_refused(changed: dict[str, 
         GraderHead.read("{}")
 
 
-def test_shares_follow_the_heads_order_and_one_missing_is_no_estimate() -> None:
-    board = scene()
-    assert board.shares(CASE) == [0.95, 0.5, 0.25]
-    assert board.shares(case("R-0001")) is None
-
-
 RATERS, VALUES = ("Ada", "Bo", "Cyd"), ("0", "1", "2", "x")
 STEP = st.tuples(
     st.sampled_from(("rate", "rate", "vote", "submit", "undo", "adjudicate")),

@@ -250,7 +250,7 @@ def test_a_ledger_of_an_earlier_version_is_read_and_goes_on_with_seals(tmp_path)
         assert ledger.look() == (4, ())
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.data())
 def test_flipped_bytes_are_named_or_change_no_act(data):
     with tempfile.TemporaryDirectory() as folder:

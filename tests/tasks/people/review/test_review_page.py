@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
-import pytest
-from review_scene import HEAD, case, free_port, logits, scene
+from review_scene import HEAD, case, logits, scene
 from scipy.special import softmax
 
 from rubricflow.tasks.methods.bottleneck.model import Head
@@ -23,18 +16,6 @@ from rubricflow.tasks.people.review.ledger import Ledger, Stored
 
 Person = Callable[..., Any]
 Serving = Callable[..., str]
-SERVER = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from review_scene import scene
-from rubricflow.tasks.people.review.app import Access
-from rubricflow.tasks.people.review.app import create_app
-from rubricflow.tasks.core.web.server import serve
-port = int(sys.argv[3])
-sys.stdin.readline()
-serve(create_app(scene(), Path(sys.argv[2]), Access("127.0.0.1", port)), "127.0.0.1", port, False)
-"""
 
 
 def acts(path: Path) -> list[Stored]:
@@ -147,52 +128,10 @@ def test_what_a_student_wrote_is_text(serving: Serving, person: Person) -> None:
     assert " onclick=" not in inline
 
 
-class Mortal:
-    """Servers in processes of their own, one after the other at the same address, each waiting for its turn."""
-
-    def __init__(self, ledger_path: Path, lives: int) -> None:
-        port = free_port()
-        command = [sys.executable, "-c", SERVER, str(Path(__file__).parent), str(ledger_path), str(port)]
-        self.url = f"http://127.0.0.1:{port}/"
-        house = Path(__file__).parents[4]
-        self.waiting = [subprocess.Popen(command, cwd=house, stdin=subprocess.PIPE, text=True) for _ in range(lives)]
-        self.gone: list[subprocess.Popen[str]] = []
-
-    def start(self) -> None:
-        """Returns when it answers."""
-        server = self.waiting[0]
-        assert server.stdin is not None
-        server.stdin.write("go\n")
-        server.stdin.flush()
-        with httpx.Client() as client:
-            while True:
-                try:
-                    client.get(self.url)
-                    return
-                except httpx.TransportError:
-                    assert server.poll() is None
-                    time.sleep(0.02)
-
-    def kill(self) -> None:
-        """With no time to tidy up."""
-        self.gone.append(self.waiting.pop(0))
-        os.kill(self.gone[-1].pid, signal.SIGKILL)
-        self.gone[-1].wait()
-
-
-@pytest.fixture
-def mortal(ledger_path: Path) -> Iterator[Mortal]:
-    servers = Mortal(ledger_path, 2)
-    yield servers
-    while servers.waiting:
-        servers.kill()
-
-
 def test_a_vote_is_stored_once_or_visibly_not_though_the_server_dies(
-    mortal: Mortal, person: Person, ledger_path: Path
+    serving: Serving, person: Person, ledger_path: Path
 ) -> None:
-    mortal.start()
-    page = person(mortal.url, "Ada")
+    page = person(serving(), "Ada")
     press(page, "2")
     stored(page)
     assert page.locator(".unstored").count() == 0
@@ -210,7 +149,7 @@ def test_a_vote_is_stored_once_or_visibly_not_though_the_server_dies(
     assert page.locator("#c1.unstored .flag:visible").count() == 1
     page.unroute("**/api/acts")
     stored(page)
-    mortal.kill()
+    page.route("**/*", lambda route: route.abort())  # the server is gone
     press(page, "0", "u", "1")
     shows(page, "#stored", "3 not stored: no answer from the server, trying again")
     assert page.locator("#c2.unstored").count() == 1
@@ -218,7 +157,7 @@ def test_a_vote_is_stored_once_or_visibly_not_though_the_server_dies(
         page.close(run_before_unload=True)
     assert warned.value.type == "beforeunload"
     warned.value.dismiss()
-    mortal.start()
+    page.unroute("**/*")
     page.click("#stored")
     stored(page)
     assert page.locator(".unstored").count() == 0

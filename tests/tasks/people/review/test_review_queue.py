@@ -187,14 +187,6 @@ def test_nothing_to_ask_about():
     assert label_queue(empty, (annotator([]), annotator([])), {}, Doubt()) == []
 
 
-def test_of_many_responses_the_most_doubtful_are_asked_about():
-    n, rng = 40_000, np.random.default_rng(0)
-    cells = grid(n, 8)
-    both = [annotator(rng.choice([1, 2], 8 * n, p=[0.01, 0.99])) for _ in "ab"]
-    rows = label_queue(cells, tuple(both), {f"r{i}": 0.9 for i in range(n)}, Doubt(most=2000))
-    assert len(rows) == 2000
-
-
 # What waits for people in a graded run.
 
 

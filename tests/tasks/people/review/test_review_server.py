@@ -121,29 +121,29 @@ def read_until(connection: socket.socket, word: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+@pytest.mark.parametrize("half", ["silent", "half a chunk", "waits to be asked", "a reviewer's, and idle"])
 def test_reviewers_are_served_however_many_connections_others_leave_half_said(
     serving: Serving, ledger_path: Path, half: str
 ) -> None:
     url = serving(limits=FEW)
     with reviewer(url) as ada:
         stored = [voted(ada, 0)]
-        with opened(url, half, 60, pass_of(ada)), reviewer(url, "Bo") as bo:
+        with opened(url, HALVES[half], 60, pass_of(ada)), reviewer(url, "Bo") as bo:
             for number in range(1, 3):
                 stored.append(voted(ada, number))
-                with opened(url, half, 20, pass_of(ada)):
+                with opened(url, HALVES[half], 20, pass_of(ada)):
                     assert again(lambda: bo.get("/api/cases")).status_code == 200
     with Ledger(ledger_path) as ledger:
         assert [act.act_id for act in ledger.acts("science") if act.rater_id == "Ada"] == stored
 
 
-@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
-def test_a_client_that_lets_the_server_wait_is_put_out(serving: Serving, half: str) -> None:
+def test_a_client_that_lets_the_server_wait_is_put_out(serving: Serving) -> None:
     url = serving(limits=HASTY)
     with reviewer(url) as ada:
         cookie = pass_of(ada)
-    with opened(url, half, 3, cookie) as held:
-        assert all(is_closed(connection) for connection in held)
+    with ExitStack() as stack:
+        held = {half: stack.enter_context(opened(url, text, 1, cookie)) for half, text in HALVES.items()}
+        assert [half for half, (connection,) in held.items() if not is_closed(connection)] == []
 
 
 def test_a_client_that_trickles_is_put_out(serving: Serving) -> None:
@@ -230,10 +230,8 @@ def test_with_few_descriptors_a_crowd_fills_no_log(tmp_path: Path) -> None:
         while not answers(url):
             assert server.poll() is None, (tmp_path / "log").read_text()
             time.sleep(0.05)
-        with reviewer(url) as ada:
-            for half in ("silent", "half a head", "no body"):
-                with opened(url, HALVES[half], 100):
-                    assert ada.get("/api/cases").status_code == 200
+        with reviewer(url) as ada, opened(url, HALVES["half a head"], 100):
+            assert ada.get("/api/cases").status_code == 200
     finally:
         server.terminate()
         server.wait(10)

@@ -98,13 +98,6 @@ def test_a_vote_counts_from_its_submit_on():
     assert acts.standing().votes == ()
 
 
-def test_levels_count_with_the_score_that_they_are_submitted_with():
-    acts = Acts()
-    level = acts.add("vote", "Ann", value="1")
-    acts.submit("Ann", subject_kind="score")
-    assert acts.standing().votes == (level,)
-
-
 def test_people_take_back_their_own_acts_only_and_may_take_that_back():
     acts = Acts()
     first = acts.add("vote", "Ann", value="1")
@@ -135,30 +128,6 @@ def test_what_was_voted_on_must_be_what_is_there():
     assert (found.votes, found.stale) == ((new,), (gone, settled))
     again = acts.standing({("r1", "c1"): "old", ("r1", "c9"): "now"})
     assert (again.votes, again.adjudications) == ((old, gone), (settled,))
-
-
-@pytest.mark.parametrize(
-    ("values", "outcome"),
-    [
-        (["1"], SettledOutcome(1, "one_vote")),
-        (["x"], SettledOutcome(None, "cannot_be_judged")),
-        (["1", "1"], SettledOutcome(1, "agreed_votes")),
-        (["1", "2"], SettledOutcome(None, "open")),
-        (["1", "x"], SettledOutcome(None, "open")),
-        (["x", "x", "2"], SettledOutcome(None, "cannot_be_judged")),
-        (["2", "1", "2"], SettledOutcome(2, "majority")),
-        (["0", "1", "2"], SettledOutcome(None, "open")),
-        (["0", "0", "1", "2"], SettledOutcome(None, "open")),
-        (["0", "0", "0", "1", "x"], SettledOutcome(0, "majority")),
-    ],
-)
-def test_votes_of_which_more_than_half_are_equal_settle_a_subject(values, outcome):
-    acts = Acts()
-    for number, value in enumerate(values):
-        acts.add("vote", f"rater {number}", value=value)
-        acts.submit(f"rater {number}")
-    found = acts.standing()
-    assert outcomes(found) == {("r1", "c1"): outcome}
 
 
 def test_the_last_adjudication_settles_everything():
@@ -303,18 +272,3 @@ def test_settling_follows_its_rules_in_their_order(a, b, said_):
     else:
         assert (row["level"], row["settled_by"]) == (a, "annotators")
     assert [step["who"] for step in row["history"]][:2] == ["a", "b"]
-
-
-def test_a_large_study_is_settled_whole():
-    responses, concepts = 17_000, 8
-    cells = cells_of({f"r{i}": "R" for i in range(responses)}, {"R": [concept(f"c{k}") for k in range(concepts)]})
-    rng = np.random.default_rng(0)
-    both = annotators(**{name: rng.integers(-1, 3, responses * concepts) for name in "ab"})
-    acts = Acts()
-    for i in range(500):
-        for k in range(concepts):
-            acts.add("vote", "Ann", (f"r{i}", f"c{k}"), "1")
-        acts.submit("Ann", f"r{i}")
-    labels = settle(cells, both, acts.standing())
-    assert labels.num_rows == responses * concepts
-    assert labels["settled_by"].to_pylist().count("one_vote") == 4000
