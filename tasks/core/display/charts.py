@@ -80,14 +80,12 @@ class Plot(NamedTuple):
     def places(self, points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
         return [(self.across.x(x), self.y(y)) for x, y in points]
 
-    def frame(
-        self, words: str, across: Callable[[float], str] = say.level, up: Callable[[float], str] = say.level
-    ) -> list[Markup]:
+    def frame(self, words: str, across: Callable[[float], str] = say.level) -> list[Markup]:
         """Grid, ticks as they are written, and the words that say what the axes show."""
         left = self.across.left
         right = self.across.right
         marks = [draw.line(left, self.y(tick), right, self.y(tick), "grid") for tick in self.up.ticks]
-        marks += [draw.text(left - 1.5, self.y(tick) + 4, up(tick), "", "end") for tick in self.up.ticks]
+        marks += [draw.text(left - 1.5, self.y(tick) + 4, say.level(tick), "", "end") for tick in self.up.ticks]
         marks += [draw.text(self.across.x(tick), self.base + 18, across(tick), "") for tick in self.across.ticks]
         return [*marks, draw.text(right, self.base + 36, words, "", "end")]
 
