@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
-from sklearn.covariance import GraphicalLasso
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
@@ -140,11 +139,6 @@ def test_labels_that_tell_nothing_leave_it_at_one(grades):
     assert temperature(np.ones((3, 4)), np.array(grades)) == 1.0
 
 
-def test_where_all_is_right_it_stops_at_its_bound():
-    found = temperature(np.eye(3), np.array([0, 1, 2]))
-    assert found == pytest.approx(1 / BOUND, rel=0.01)
-
-
 # Correlations and partial correlations against numpy, residuals of regressions and a graphical lasso.
 
 
@@ -183,17 +177,6 @@ def test_partial_correlations_are_those_of_what_regressions_leave() -> None:
             others = np.delete(x, [a, b], axis=1)
             left = x[:, [a, b]] - others @ np.linalg.lstsq(others, x[:, [a, b]], rcond=None)[0]
             assert found[a, b] == pytest.approx(np.corrcoef(left.T)[0, 1])
-
-
-def test_a_chain_has_links_between_neighbours_alone() -> None:
-    """Known precision → sample → graphical lasso: the same links come back, and are sparser than the correlations."""
-    precision = np.eye(K) * 2 - 0.9 * (np.eye(K, k=1) + np.eye(K, k=-1))
-    drawn = np.random.default_rng(2).multivariate_normal(np.zeros(K), np.linalg.inv(precision), size=4000)
-    known = partial_correlations(precision)
-    learned = partial_correlations(GraphicalLasso(alpha=0.01).fit(drawn).precision_)
-    assert known[0, 1] == pytest.approx(0.45)
-    assert learned == pytest.approx(known, abs=0.06)
-    assert np.abs(np.corrcoef(drawn.T)).min() > 0.1
 
 
 def test_rows_keep_the_contract_and_come_from_the_train_split() -> None:
@@ -263,7 +246,7 @@ def test_what_a_method_trained_grades(problem, method):
         np.testing.assert_allclose(trained.head.probabilities(shares), found.grades, atol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["rec_cbm", *BASELINES])
+@pytest.mark.parametrize("method", ["rec_cbm", "plm", "cb_llm"])
 def test_every_method_trains_an_adapter_and_takes_it_back(method, written, backbone_folder):
     problem, backbone = written(), load(str(backbone_folder("gpt2")), 48)
     tokens = backbone.tokenize(problem.answered)

@@ -66,18 +66,6 @@ def test_the_loss_is_equation_6():
     assert float(found) == pytest.approx(0.7 * concept / 4 + 1.9 * task)
 
 
-def test_gradients_of_both_losses_reach_the_shared_representation(problem):
-    data = problem.data
-    model = Joint(16, data, PLAN, 0, tuned=False)
-    with torch.no_grad():
-        model.grader.weights.normal_(generator=torch.Generator().manual_seed(0))
-    states, mask = encoder_of(problem)(np.arange(6))
-    terms = joint_loss(model(states, mask), Targets.of(data, np.arange(6), states.device), PLAN)
-    for term in terms.values():
-        (gradient,) = torch.autograd.grad(term, model.reader.classifiers, retain_graph=True)
-        assert gradient.abs().max() > 1e-4
-
-
 def test_it_learns_concepts_and_grade_and_the_same_seed_learns_the_same(problem):
     data, test = problem.data, problem.data.rows("test")
     found = vanilla_cbm(data, encoder_of(problem), LONG, 0).predict(encoder_of(problem), test)
@@ -89,17 +77,6 @@ def test_it_learns_concepts_and_grade_and_the_same_seed_learns_the_same(problem)
     np.testing.assert_array_equal(found.levels, same.predict(encoder_of(problem), test).levels)
     np.testing.assert_array_equal(found.grades, same.predict(encoder_of(problem), test).grades)
     assert not np.array_equal(found.grades, other.predict(encoder_of(problem), test).grades)
-
-
-def test_the_grade_is_what_the_head_says_of_the_shares(problem):
-    data, test = problem.data, problem.data.rows("test")
-    trained = vanilla_cbm(data, encoder_of(problem), PLAN, 0)
-    found = trained.predict(encoder_of(problem), test)
-    shares = found.shares(data.concepts.tops)
-    np.testing.assert_allclose(trained.head.probabilities(shares), found.grades)
-    np.testing.assert_array_equal(trained.head.correction, np.eye(3))
-    lowest, highest = np.zeros((1, 3)), np.ones((1, 3))
-    assert trained.head.probabilities(lowest).argmax() < trained.head.probabilities(highest).argmax()
 
 
 def test_the_head_as_arrays_is_the_head_that_was_trained(problem):
@@ -123,17 +100,6 @@ def test_the_head_moves_at_its_own_rate_beside_a_tuned_encoder(written, backbone
     assert 0.02 < np.abs(trained.head.weights).max() <= 0.02 * 8 * steps
     found = trained.predict(encoder, problem.data.rows("test"))
     assert found.levels.shape == (8, 2, 3)
-
-
-def test_labels_that_are_missing_teach_nothing(problem):
-    rng = np.random.default_rng(0)
-    levels = np.where(rng.random(problem.data.levels.shape) < 0.4, MISSING, problem.data.levels)
-    partial = replace(problem.data, levels=levels)
-    hidden = replace(partial, weights=np.where(levels == MISSING, 1e9, partial.weights))
-    test = problem.data.rows("test")
-    one, two = (vanilla_cbm(each, encoder_of(problem), PLAN, 0) for each in (partial, hidden))
-    found = one.predict(encoder_of(problem), test)
-    np.testing.assert_array_equal(found.grades, two.predict(encoder_of(problem), test).grades)
 
 
 def test_a_train_split_without_concept_labels_is_refused(problem):
@@ -183,21 +149,6 @@ def test_it_learns_the_grade_and_the_same_seed_learns_the_same(problem):
     assert not np.array_equal(found.grades, other.predict(encoder_of(problem), test).grades)
     assert one.validation == max(entry["validation"] for entry in one.history)
     assert one.parameters == 3 * 16 + 3
-
-
-def test_responses_without_a_grade_teach_nothing(problem):
-    grades = problem.data.grades.copy()
-    dropped = problem.data.rows("train")[::3]
-    grades[dropped] = MISSING
-    without = plm(replace(problem.data, grades=grades), encoder_of(problem), PLM_PLAN, 0)
-    values = problem.values.copy()
-    for row in dropped:
-        values[problem.starts[row] : problem.starts[row + 1]] = 60.0
-    spoilt = plm(replace(problem.data, grades=grades), Cached(States(values, problem.starts)), PLM_PLAN, 0)
-    test = problem.data.rows("test")
-    np.testing.assert_array_equal(
-        without.predict(encoder_of(problem), test).grades, spoilt.predict(encoder_of(problem), test).grades
-    )
 
 
 @pytest.mark.parametrize("split", ["train", "calibration"])
@@ -265,16 +216,6 @@ def test_the_mixture_is_held_against_the_convex_combination_of_the_targets(probl
     )
     assert found["concept"].item() == pytest.approx(concept.item())
     assert found["task"].item() == pytest.approx(cross_entropy(grades, soft(targets.grades, 3)).item())
-
-
-def test_a_share_of_1_mixes_nothing(problem):
-    model, targets = model_of(problem), Targets.of(problem.data, np.arange(5), torch.device("cpu"))
-    means = torch.randn(5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    found = mixed_loss(model, means, targets, 1.0, torch.tensor([4, 3, 2, 1, 0]), PLAN)
-    plain = joint_loss(model(means[:, None], torch.ones(5, 1, dtype=torch.bool)), targets, PLAN)
-    assert {name: value.item() for name, value in found.items()} == pytest.approx(
-        {name: value.item() for name, value in plain.items()}
-    )
 
 
 def test_a_machine_s_label_fills_only_a_hole_of_the_train_split_and_counts_less(problem, holed):

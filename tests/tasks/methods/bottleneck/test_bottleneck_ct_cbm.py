@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
@@ -90,16 +89,6 @@ def test_the_residual_layer_is_the_one_that_explains_the_grades_best():
     np.testing.assert_allclose(bias - bias.mean(), known.intercept_ - known.intercept_.mean(), atol=1e-3)
 
 
-def test_a_grader_that_lacks_nothing_leaves_nothing_to_the_residual_layer():
-    rng = np.random.default_rng(3)
-    means = rng.normal(size=(4_000, 3))
-    likely = softmax(means @ rng.normal(size=(3, 3)), axis=1)
-    grades = (rng.random((4_000, 1)) > likely.cumsum(axis=1)).sum(axis=1)
-    lacks, _ = residual(likely, means, grades)
-    blind, _ = residual(np.full((4_000, 3), 1 / 3), means, grades)
-    assert np.linalg.norm(lacks) < 0.1 * np.linalg.norm(blind)
-
-
 def test_it_finds_the_word_that_the_concepts_miss(hidden):
     data, test = hidden.data, hidden.data.rows("test")  # patient enough for the joint model to learn what it can
     trained = ct_cbm(data, hidden.encoder, PLAN, 0, texts=hidden.texts)
@@ -113,15 +102,6 @@ def test_it_finds_the_word_that_the_concepts_miss(hidden):
     assert (trained.head, trained.concept_encoder) == (None, None)
     assert trained.validation == max(entry["validation"] for entry in trained.history)
     assert trained.epochs[0] + trained.epochs[1] == len(trained.history)
-
-
-def test_concepts_that_suffice_are_complete(hidden):
-    levels = np.stack([hidden.data.levels[:, 0], hidden.data.grades - hidden.data.levels[:, 0]], axis=1)
-    given = Concepts(("a", "b"), ("A", "B"), ("a", "b"), (("no", "yes"),) * 2)
-    data = replace(hidden.data, concepts=given, levels=levels, weights=np.ones(levels.shape))
-    trained = ct_cbm(data, hidden.encoder, PLAN, 0, texts=hidden.texts)
-    assert trained.validation > 0.95
-    assert len({tuple(entry["found"]) for entry in trained.history}) <= 2
 
 
 def test_a_sweep_s_concepts_leave_room_for_found_ones(hidden, brief):

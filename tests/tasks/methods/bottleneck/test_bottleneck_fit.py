@@ -31,7 +31,6 @@ from rubricflow.tasks.methods.bottleneck.states import Cached, StateEncoder, Sta
 KINDS = ("bert", "gpt2")
 PLAN = Training(epochs=15, head_learning_rate=0.02, head_learning_rate_2=0.1)
 SHORT = Training(epochs=2, learning_rate=1e-3)
-Rates = Callable[[torch.nn.Parameter], Any]
 
 
 def accuracy(trained: Trained, encoder: StateEncoder, data: LabelledData) -> tuple[float, float]:
@@ -284,14 +283,3 @@ def test_every_backbone_frozen_and_tuned(
     tuned.load_state_dict(None)
     assert same(again, later, tuned, rows)  # a prediction brings its weights along
     assert again.parameters > first.parameters
-
-
-def test_words_are_learned_by_a_tuned_encoder(
-    backbone_folder: Callable[[str], Path], written: Callable[..., Any]
-) -> None:
-    one, backbone = written(n=90), load(str(backbone_folder("bert")), 48)
-    encoder = TunedBackbone(backbone, backbone.tokenize(one.answered))
-    plan = Training(epochs=12, learning_rate=0.01, head_learning_rate_2=0.1)
-    levels, grades = accuracy(rec_cbm(one.data, encoder, plan, 0), encoder, one.data)
-    assert levels > 0.6
-    assert grades > 0.45

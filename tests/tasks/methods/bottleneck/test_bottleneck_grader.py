@@ -24,7 +24,7 @@ from rubricflow.tasks.methods.bottleneck.data import MISSING, LabelledData, conc
 from rubricflow.tasks.methods.bottleneck.fit import Trained, concept_levels
 from rubricflow.tasks.methods.bottleneck.grader import load, save
 from rubricflow.tasks.methods.bottleneck.model import ConceptEncoder, LatentHead, contribution_error
-from rubricflow.tasks.methods.bottleneck.states import Cached, TunedBackbone, adapted, encode
+from rubricflow.tasks.methods.bottleneck.states import TunedBackbone, adapted
 
 CRITERIA = (
     Criterion(id="fact", trait="t", text="States the cause.", levels=("no", "in part", "yes", "fully")),
@@ -126,13 +126,6 @@ def test_what_is_read_back_says_the_same(exported, backbone_folder, kind, more):
     assert grader.concepts == {"fact": 4, "flow": 2, "depth": 3}
     assert grader.bundle == BUNDLE
     assert grader.about.counts == {"test": 1, "train": 1}
-
-
-def test_states_kept_in_half_precision_say_nearly_the_same(exported, folder):
-    path, trained, _, backbone, _ = exported()
-    kept = Cached(encode(backbone, backbone.tokenize(ANSWERED)))
-    levels = concept_levels(trained.concept_encoder, kept, np.arange(len(ANSWERED)))
-    assert np.allclose(load(path, folder.parent).levels(ANSWERED), levels, atol=1e-3)
 
 
 def test_the_same_grader_makes_the_same_bytes(exported):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import re
 from itertools import pairwise
 from typing import Any
@@ -19,7 +18,6 @@ from rubricflow.tasks.methods.bottleneck.intervene import (
     GAIN,
     POLICIES,
     STEPS,
-    _turns,
     ask,
     expected_change,
     grades_after,
@@ -102,22 +100,6 @@ def test_questions_come_as_a_greedy_search_asks_them(seed: int, policy: Order) -
     )
     assert [(row, k) for _, row, k in found] == one_by_one(policy, levels, head, answers, seed)
     assert [place for place, _, _ in found] == list(range(len(found)))
-
-
-@settings(max_examples=15)
-@given(st.integers(0, 10**6))
-def test_turns_are_those_of_a_queue_even_where_priorities_rise_and_tie(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    priority = rng.integers(0, 4, size=(5, 4)).astype(float)
-    queue = [(-priority[row, 0], row, 0) for row in range(5)]
-    heapq.heapify(queue)
-    want = np.empty((5, 4), int)
-    for turn in range(20):
-        _, row, at = heapq.heappop(queue)
-        want[row, at] = turn
-        if at < 3:
-            heapq.heappush(queue, (-priority[row, at + 1], row, at + 1))
-    assert (_turns(priority) == want).all()
 
 
 def planted(n: int = 150) -> tuple[LabelledData, Head, np.ndarray]:

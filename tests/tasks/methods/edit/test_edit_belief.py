@@ -39,9 +39,8 @@ def test_packed_is_plain(kind, split, top):
     assert np.abs(np.diff(np.log(found[0]), axis=0)).max() > 0.2  # the steps move the belief
 
 
-@pytest.mark.parametrize(("kind", "split"), KINDS)
-def test_packed_is_plain_with_marks_up_to_100(kind, split):
-    grader, case = policy(kind, split), (sample(100), "P1 is met.\nFinal mark: 100")
+def test_packed_is_plain_with_marks_up_to_100():
+    grader, case = policy("llama", "digits"), (sample(100), "P1 is met.\nFinal mark: 100")
     close(beliefs(grader, Asking(), [case]), beliefs_plain(grader, Asking(), [case]))
 
 

@@ -86,9 +86,7 @@ def test_a_page_has_every_section_and_opens_with_the_last_phase_next_to_base_and
     [
         ("metrics", {"arms", "grid", "divergence"}),
         ("differences", {"differences"}),
-        ("rollouts", {"beliefs"}),
         ("steps", {"beliefs"}),
-        ("revisions", {"beliefs"}),
         ("faithfulness", {"rules"}),
     ],
 )
