@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.grading.calibrate.spread import grain_of
 
-REPETITIONS = 12
-"""Sets of 80 labels spread by 0.035 in coverage, so that the mean of these has a standard error of 0.01."""
+REPETITIONS = 8
+"""Sets of 80 labels spread by 0.035 in coverage, so that the mean of these has a standard error of 0.012."""
 
 
 @pytest.mark.parametrize("raters", [(1,), (3,), (1, 2, 3)])
@@ -30,16 +30,16 @@ def test_intervals_hold_the_share_they_promise_however_many_people_mark(raters):
     ],
 )
 def test_no_fewer_on_odd_scales_with_poor_judges_and_skewed_marks(case):
-    assert np.mean([held(case, seed).share for seed in range(8)]) >= 0.885
+    assert np.mean([held(case, seed).share for seed in range(4)]) >= 0.885
 
 
 @pytest.mark.parametrize("coverage", [0.7, 0.95])
 def test_another_share_may_be_asked_for(coverage):
-    shares = [held(Case((2,)), seed, coverage=coverage).share for seed in range(30)]
-    assert np.mean(shares) == pytest.approx(coverage + 0.01, abs=0.025)
+    shares = [held(Case((2,)), seed, coverage=coverage).share for seed in range(10)]
+    assert np.mean(shares) == pytest.approx(coverage + 0.01, abs=0.03)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.sampled_from([(0, 1, 1), (0, 3, 1), (1, 6, 0.5), (-2, 2, 0.1), (0, 10, 5)]),

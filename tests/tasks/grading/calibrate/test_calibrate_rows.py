@@ -287,16 +287,13 @@ def test_too_few_labels_keep_the_raw_score_on_the_scales_steps():
     assert (first["route"], first["route_reason"]) == ("review", "uncalibrated")
 
 
-@pytest.mark.parametrize(("calibration", "scope"), [(20, "q"), (19, "pooled")])
-def test_an_own_mapping_needs_the_stated_number_of_labels(calibration, scope):
+@pytest.mark.parametrize(
+    ("calibration", "scope", "method"),
+    [(20, "q", "rulers"), (19, "pooled", "rulers"), (10, "pooled", "rulers"), (9, "pooled", "identity")],
+)
+def test_an_own_mapping_needs_the_stated_number_of_labels_and_a_pool_ten(calibration, scope, method):
     fitted, _ = run_all({"q": bundle()}, *class_set(3, {"q": 40}, {"q": bundle()}, calibration))
-    assert (fitted["q"].scope, fitted["q"].method, fitted["q"].n) == (scope, "rulers", calibration)
-
-
-@pytest.mark.parametrize(("calibration", "method"), [(10, "rulers"), (9, "identity")])
-def test_a_pool_needs_ten_labels(calibration, method):
-    fitted, _ = run_all({"q": bundle()}, *class_set(3, {"q": 40}, {"q": bundle()}, calibration))
-    assert (fitted["q"].scope, fitted["q"].method, fitted["q"].n) == ("pooled", method, calibration)
+    assert (fitted["q"].scope, fitted["q"].method, fitted["q"].n) == (scope, method, calibration)
 
 
 def test_without_labels_or_features_the_mapping_is_the_identity():
@@ -331,7 +328,7 @@ def test_prechecked_and_unscored_responses_are_not_fitted_on_and_keep_what_they_
     }
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(st.integers(0, 10**6), st.sampled_from([5, 40]))
 def test_nothing_outside_the_calibration_split_changes_a_mapping(seed, calibration):
     rng = np.random.default_rng(seed)
@@ -388,7 +385,7 @@ def test_level_probabilities_interval_and_the_risk_that_they_tell_go_together():
         assert {row["low"], row["high"]} <= set(levels)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(st.integers(0, 10**6), st.integers(0, 3), st.sampled_from(METHODS), st.booleans(), st.sampled_from([15, 80]))
 def test_a_level_that_no_person_gave_is_never_released(seed, absent, method, whole_set, calibration):
     bundles = {"p": bundle(), "q": bundle()}

@@ -135,19 +135,19 @@ def test_stored_epsilons_keep_the_distribution():
 
 def test_intervals_hold_the_share_of_human_scores_asked_for():
     covered = []
-    for seed in range(15):
+    for seed in range(8):
         mapping, spread, _, _ = released_from(judged(seed), Release(coverage=0.9))
         new = judged(1_000 + seed, 2_000)
         aligned, sigma, _, _ = applied(new, mapping, spread)
         low, high = interval(aligned, spread.reach * sigma, SCALE.bounds, spread.grain)
         covered.append(np.mean((low <= new.human) & (new.human <= high)))
-    # One calibration set of 300 leaves a standard error of 0.017 of the coverage, fifteen of them 0.004.
-    assert np.mean(covered) == pytest.approx(0.9, abs=0.015)
+    # One calibration set of 300 leaves a standard error of 0.017 of the coverage, eight of them 0.006.
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.02)
 
 
 def test_risks_come_true_and_those_of_labels_are_as_large():
     told, true, labels = [], [], []
-    for seed in range(20):
+    for seed in range(10):
         mapping, spread, found, _ = released_from(judged(seed), Release())
         new = judged(2_000 + seed, 2_000)
         _, _, level, risk = applied(new, mapping, spread)
@@ -155,16 +155,16 @@ def test_risks_come_true_and_those_of_labels_are_as_large():
         told.append(risk)
         true.append(np.abs(new.human - level) > 1)
     told, true = np.concatenate(told), np.concatenate(true)
-    assert told.mean() == pytest.approx(true.mean(), abs=0.005)
+    assert told.mean() == pytest.approx(true.mean(), abs=0.008)
     for fifth in np.array_split(np.argsort(told, kind="stable"), 5):
-        assert told[fifth].mean() == pytest.approx(true[fifth].mean(), abs=0.02)
+        assert told[fifth].mean() == pytest.approx(true[fifth].mean(), abs=0.03)
     assert told.max() > 0.1
     assert np.mean(labels) == pytest.approx(told.mean(), abs=0.01)
 
 
 def test_the_promise_holds_on_new_responses():
     release, broken, shares = Release(by="set"), 0, []
-    for seed in range(30):
+    for seed in range(15):
         mapping, spread, _, rules = released_from(judged(seed, 400), release)
         if rules.new is None:
             shares.append(0.0)
@@ -175,7 +175,7 @@ def test_the_promise_holds_on_new_responses():
         shares.append(out.mean())
         broken += np.mean(np.abs(new.human - level)[out] > 1) > release.risk
     assert np.mean(shares) > 0.3
-    assert broken <= binom.ppf(0.998, 30, 1 - release.confidence)
+    assert broken <= binom.ppf(0.998, 15, 1 - release.confidence)
 
 
 # rules and routes

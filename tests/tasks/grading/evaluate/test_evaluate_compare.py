@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from builders.rows import grading, item, response
 
 from rubricflow.tasks.core.contracts.errors import UserError
+from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.settings.study import Release
+from rubricflow.tasks.core.contracts.tables.calibration import Predictions
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
+from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.stats.scores import ScoreTables, narrow, score_frame
 from rubricflow.tasks.grading.evaluate.agree import (
     LEVEL,
     agreements,
@@ -16,6 +25,9 @@ from rubricflow.tasks.grading.evaluate.agree import (
     most_changed,
     side_by_side,
 )
+from rubricflow.tasks.grading.evaluate.figures import gates
+from rubricflow.tasks.grading.evaluate.people import again
+from rubricflow.tasks.grading.evaluate.slices import ScoreSlice, Setting
 
 SCALE = (0.0, 4.0, 1.0)
 
@@ -163,3 +175,42 @@ def test_what_changed_most_is_counted_in_steps_of_its_scale() -> None:
     changed = most_changed(both, {"i": SCALE, "j": (0.0, 100.0, 10.0)})
     assert changed["response_id"].tolist() == ["c", "e", "a", "f"]  # equal scores and none are no change
     assert most_changed(both, {"i": SCALE, "j": (0.0, 100.0, 10.0)}, 1)["response_id"].tolist() == ["c"]
+
+
+# Whether the same response asked again gets the same score: the column, the figure and its gate.
+
+
+def test_a_response_is_the_same_again_where_all_its_scored_samples_agree() -> None:
+    given = {"same": [2.0, 2.0, None], "other": [2.0, 3.0], "once": [1.0], "lost": [1.0, None]}
+    rows = [grading(name, "m", score, sample=at) for name, scores in given.items() for at, score in enumerate(scores)]
+    graded = conform(Gradings, rows)
+    tables = ScoreTables(
+        pa.table(conform(Items, [item()])),
+        conform(Responses, [response(name) for name in given]),
+        graded.slice(0, 0),
+        narrow(graded.select(["response_id", "score", "signals"]).to_batches()),
+        conform(Predictions, []),
+    )
+    frame = score_frame([tables], "mean").frame.set_index("response_id")["again"]
+    assert frame.to_dict() == pytest.approx({"same": 1.0, "other": 0.0, "once": np.nan, "lost": np.nan}, nan_ok=True)
+
+
+def verdict_of(same: np.ndarray) -> dict[str, object]:
+    rows = pd.DataFrame({"again": same, "cluster": np.arange(len(same))})
+    metrics = conform(
+        Metrics, list(again(ScoreSlice("all", "all", rows, SCALE, "response"), Setting({}, "m", draws=200)))
+    ).to_pandas()
+    (found,) = [g for g in gates(metrics, [], {"i": SCALE}, Release(), 0) if g["gate"] == "same_answer_again"]
+    return found
+
+
+def test_the_gate_is_decided_by_the_share_of_responses_that_got_the_same_score() -> None:
+    mostly, always = np.ones(400), np.ones(400)
+    mostly[:80] = 0
+    assert verdict_of(mostly)["outcome"] == "fail"
+    assert verdict_of(mostly)["estimate"] == pytest.approx(0.8)
+    assert verdict_of(always)["outcome"] == "pass"
+
+
+def test_asked_once_it_stays_unknown() -> None:
+    assert verdict_of(np.full(50, np.nan))["outcome"] == "unknown"

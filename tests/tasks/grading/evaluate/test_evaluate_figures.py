@@ -245,9 +245,3 @@ def test_equally_probable_levels_have_the_score_they_deserve(both: tuple[pd.Data
     at_least = np.array([0.8, 0.6, 0.4, 0.2])
     wanted = ((at_least - (scores["target"].to_numpy()[:, None] >= np.arange(1, 5))) ** 2).sum(axis=1).mean()
     assert value(metrics, "rps") == pytest.approx(wanted)
-
-
-def test_the_mean_loss_over_items_is_the_mean_of_their_losses(both: tuple[pd.DataFrame, ...]) -> None:
-    _, metrics, _ = both
-    items = metrics[(metrics["metric"] == "degradation_qwk") & (metrics["slice"] == "item")]["value"]
-    assert value(metrics, "degradation_qwk_item_mean") == pytest.approx(items.mean())

@@ -133,15 +133,3 @@ def test_a_constant_says_what_it_can(column: str) -> None:
     scores.loc[scores["item_id"] == "a", column] = 2.0
     _, outcomes = judged(scores, draws=100)
     assert outcomes["a"] == {"target": "unknown", "signal:length": "pass", "calibrated": "fail"}[column]
-
-
-def test_a_machine_of_length_alone_fails_on_every_item_and_over_them() -> None:
-    rng = np.random.default_rng(0)
-    _, outcomes = judged(frame(item("a", rng), item("b", rng)))
-    assert outcomes == {"a": "fail", "b": "fail", "mean over items": "fail"}
-
-
-def test_a_judge_that_sees_more_than_length_passes() -> None:
-    rng = np.random.default_rng(2)
-    _, outcomes = judged(frame(item("a", rng, judge=1.0), item("b", rng, judge=1.0)))
-    assert set(outcomes.values()) == {"pass"}

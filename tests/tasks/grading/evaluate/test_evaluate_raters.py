@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
+from builders.rows import grading, item, response
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import conform
+from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.evaluation import RaterEffects
-from rubricflow.tasks.grading.evaluate.raters import MARK, rater_effects
+from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.stats.agreement import qwk
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.grading.evaluate.agree import compare, compare_over_items
+from rubricflow.tasks.grading.evaluate.baselines import OTHER, against_others, scores_of_other_run
+from rubricflow.tasks.grading.evaluate.raters import MARK, rater_effects, read_marks
+from rubricflow.tasks.grading.evaluate.slices import ScoreSlice, Setting
 from tests.builders.ratings import Rating, World, marked
 
 STEPS = {("g", ""): 1.0}
@@ -139,3 +151,143 @@ def test_a_halo_is_flagged_beside_the_others():
 
 def test_one_person_has_no_effects():
     assert effects([row for row in scene() if row.rater == "ben"]) == []
+
+
+# A judge beside another run: paired on the responses that both scored, and the same as comparing the two runs.
+
+
+SCALES = {"p": (0.0, 4.0, 1.0), "q": (0.0, 4.0, 1.0)}
+BASE = OTHER + "base"
+
+
+def scores(seed, n=80, noise=0.6, other_noise=1.5):
+    rng = np.random.default_rng(seed)
+    target = rng.integers(0, 5, 2 * n).astype(float)
+    near = (np.clip(np.round(target + rng.normal(0, spread, 2 * n)), 0, 4) for spread in (noise, other_noise))
+    authors = np.tile(np.arange(n // 2), 4)
+    frame = pd.DataFrame({"target": target, **dict(zip(("calibrated", BASE), near, strict=True)), "cluster": authors})
+    names = [f"r{i}" for i in range(2 * n)]
+    return frame.assign(item_id=["p"] * n + ["q"] * n, response_id=names, author_id=[f"a{c:03d}" for c in authors])
+
+
+def figures(frame, draws=300, scale=SCALES["p"]):
+    part = ScoreSlice("all", "all", frame, scale, "author")
+    return {
+        (row["metric"], row["value_of"]): row for row in against_others(part, Setting(SCALES, "m", draws=draws, seed=7))
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_gain_is_that_of_two_runs_compared(seed):
+    frame = scores(seed, other_noise=1.5 if seed % 2 else 0.6)
+    rows = figures(frame)
+    ids = ["response_id", "item_id", "author_id", "target"]
+    a = frame[[*ids, BASE]].rename(columns={BASE: "calibrated"})
+    b = frame[[*ids, "calibrated"]]
+    of_item = (frame["item_id"] == "q").to_numpy()
+    gap = compare(a[of_item], b[of_item], SCALES["q"], 300, 7)[0]["qwk"]
+    assert rows["over_other_qwk", "q"]["value"] == pytest.approx(gap.estimate)
+    assert (rows["over_other_qwk", "q"]["low"], rows["over_other_qwk", "q"]["high"]) == pytest.approx(
+        (gap.low, gap.high), abs=0.03
+    )
+    over_items = compare_over_items(a, b, SCALES, 300, 7)
+    mean = rows["over_other_qwk_item_mean", "all"]
+    assert mean["value"] == pytest.approx(over_items.estimate)
+    assert (mean["low"], mean["high"]) == pytest.approx((over_items.low, over_items.high), abs=0.03)
+
+
+def test_only_responses_that_both_scored_count():
+    frame = scores(9)
+    gone = frame.assign(**{BASE: frame[BASE].where(frame.index % 4 > 0)})
+    row = figures(gone)["over_other_qwk", "p"]
+    kept = gone.dropna().query("item_id == 'p'")
+    assert row["n"] == len(kept) == 60
+    mine, theirs = (qwk(kept["target"], kept[name], 0, 4).value for name in ("calibrated", BASE))
+    assert row["value"] == pytest.approx(mine - theirs)
+
+
+def test_without_draws_there_are_figures_and_no_intervals():
+    row = figures(scores(1), draws=0)["over_other_qwk_item_mean", "all"]
+    assert row["value"] is not None
+    assert row["low"] is None
+
+
+def test_nothing_stands_beside_it_without_another_run():
+    assert figures(scores(1).drop(columns=BASE)) == {}
+    assert figures(scores(1).assign(**{BASE: np.nan})) == {}
+
+
+def test_scores_are_placed_by_response_and_on_the_items_own_scale():
+    frame = scores(2).head(3)
+    assert scores_of_other_run(frame, {"r2": 4.0, "r0": 0.0, "x": 99.0}, SCALES, "base").tolist()[::2] == [0.0, 4.0]
+    assert scores_of_other_run(frame, {"r1": None}, SCALES, "base").isna().all()
+    for off in (-0.5, 4.5):
+        with pytest.raises(InputError, match="'base' scores some of the items on another scale"):
+            scores_of_other_run(frame, {"r1": off}, SCALES, "base")
+
+
+# What the evaluation reads a batch at a time is what the tables hold, however they are cut into shards.
+
+
+TRAITS = st.dictionaries(st.sampled_from(["form", "content"]), st.integers(0, 3).map(float))
+SCORES = st.none() | st.integers(0, 6).map(float)
+ANSWERS = st.lists(
+    st.tuples(
+        st.sampled_from(["q1", "q2"]),
+        st.sampled_from([None, "anna", "ben"]),
+        st.sampled_from([None, "early", "late"]),
+        st.dictionaries(st.sampled_from(["h1", "h2", "a machine"]), st.tuples(SCORES, TRAITS), max_size=3),
+    ),
+    max_size=8,
+)
+
+
+def written(run: Run, answers, cut: int):
+    """The tables of a run in two shards, cut at a row; and what persons said, as plain rows."""
+    responses, gradings, plain = [], [], []
+    for number, (item_id, author, period, marks) in enumerate(answers):
+        key = f"r{number}"
+        groups = {} if period is None else {"period": period}
+        responses.append(response(key, item_id) | {"author_id": author, "groups": groups})
+        for rater, (score, traits) in marks.items():
+            row = grading(key, rater, score, item_id=item_id, trait_scores=traits)
+            gradings.append(row)
+            if row["rater_kind"] == "human":
+                scores = traits | ({} if score is None else {"": score})
+                plain.append((key, item_id, f"rubric-{item_id}", rater, period, author or key, scores))
+    items = [item(name, rubric_id=f"rubric-{name}") for name in ("q1", "q2")]
+    run.commit("ingest", "00", {Items: items, Responses: responses[:cut], Gradings: gradings[cut:]})
+    run.commit("ingest", "01", {Items: [], Responses: responses[cut:], Gradings: gradings[:cut]})
+    return plain
+
+
+@settings(max_examples=12)
+@given(answers=ANSWERS, cut=st.integers(0, 8))
+def test_marks_are_those_of_the_plain_rows_however_the_tables_are_cut(tmp_path_factory, answers, cut):
+    run = Warehouse.open(tmp_path_factory.mktemp("w")).run("small")
+    plain = written(run, answers, cut)
+    marks = read_marks(run, *(run.ref(row, "ingest") for row in (Items, Responses, Gradings)))
+    names = ("response_id", "item_id", "rubric_id", "rater_id", "period", "cluster")
+    rows = list(marks[[*names]].astype(object).where(marks[[*names]].notna(), None).itertuples(index=False, name=None))
+    traits = {name.removeprefix(MARK): marks[name] for name in marks.columns if name.startswith(MARK)}
+    scores = [
+        {trait: column[place] for trait, column in traits.items() if not math.isnan(column[place])}
+        for place in range(len(rows))
+    ]
+    marked = [(*row, own) for row, own in zip(rows, scores, strict=True)]
+    assert sorted(marked, key=_of_whom) == sorted(plain, key=_of_whom)
+
+
+def _of_whom(row):
+    """Response and rater."""
+    return row[0], row[3]
+
+
+def test_no_table_of_responses_or_scores_is_read_whole(tmp_path, monkeypatch):
+    run = Warehouse.open(tmp_path).run("small")
+    written(run, [("q1", "anna", None, {"h1": (1.0, {}), "h2": (2.0, {})})], 1)
+    refs = [run.ref(row, "ingest") for row in (Items, Responses, Gradings)]
+    whole, read = [], Run.read
+    monkeypatch.setattr(Run, "read", lambda run, ref, *more: whole.append(ref.table) or read(run, ref, *more))
+    read_marks(run, *refs)
+    assert whole == ["items"]

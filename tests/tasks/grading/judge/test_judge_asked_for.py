@@ -24,7 +24,6 @@ TYPES: tuple[EvidenceType, ...] = get_args(EvidenceType)
 TEXT = "Heat is motion. It really is."
 _NAMED = re.compile(r"C\d+|t|\d+")
 """What the rubric names: criteria, traits, and points by their numbers."""
-WANTS = ("A level above 0 needs the evidence", "Give brief evidence")
 
 
 def requests_of(
@@ -78,11 +77,3 @@ def test_no_json_in_a_prompt_has_a_blank_that_the_grammar_forbids(protocol: str)
             shown = "\n".join(message.content for message in request.messages)
             assert re.search(r'"[\w ]+": ?["{\[<]', shown), "no form is shown"
             assert not re.search(r'": |[\]}"0-9>], "', shown)
-
-
-@pytest.mark.parametrize("protocol", ["rulers", "pointwise", "concepts"])
-def test_evidence_is_demanded_only_where_the_contract_takes_it(protocol: str) -> None:
-    for types, evidence in product(product(TYPES, repeat=2), ("typed", "off")):
-        for request in requests_of(protocol, types, evidence):
-            demanded = any(words in request.messages[0].content for words in WANTS)
-            assert demanded == ("quote" in in_contract(dict(request.schema or {})))

@@ -1,25 +1,17 @@
 """The checked score: a checklist with evidence, and then scores by the guide, which the checklist audits."""
 
 import json
-from dataclasses import replace
-from pathlib import Path
 
-import jsonschema
 import pytest
 from builders.bundles import bundle, criterion, trait
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Repair
-from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.grading.judge.grade import first_requests
-from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
 from rubricflow.tasks.grading.judge.protocols.checked_score import contradicted
-from rubricflow.tasks.grading.judge.prove import best, worst
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.score import score
-from rubricflow.tasks.grading.lock.bundles import lock
-from rubricflow.tasks.grading.lock.rubric import authored
 
 QUOTE = [{"unit": "sentence 1", "quote": "need light"}]
 FORGED = [{"unit": "sentence 1", "quote": "nobody wrote this"}]
@@ -110,47 +102,3 @@ def test_contradicted_is_further_than_a_step_from_the_sum_of_points(levels, stat
     summed = score(bundle(*points, traits=(derived,), name="rulers"), decided).traits["a"]
     audited = contradicted(bundle_of(*points, traits=(judged,)), decided, {"a": stated})
     assert audited == (["a"] if abs(summed - stated) > 1 else [])
-
-
-@pytest.mark.parametrize("rubric", authored(Path("data/demo/rubrics.yaml")).values(), ids=lambda r: r.rubric_id)
-def test_the_demos_rubrics_take_little_more_than_rulers(rubric, case_of):
-    sizes = {}
-    for name in ("rulers", "checked_score"):
-        locked = lock(rubric, Judge(protocol=name).as_protocol())
-        request = first_requests(case_of(locked), Rater("r", "llm", None))[0]
-        levels, highest = {c.id: 0 for c in locked.criteria}, {t.id: t.max for t in locked.traits}
-        opinion = Opinion(levels, {}, highest, because="w " * 20)
-        artifact = protocol_of(name).artifact(request.data, opinion)
-        jsonschema.validate(artifact, request.schema)
-        sizes[name] = request.prompt_length + len(json.dumps(artifact))
-    assert sizes["checked_score"] <= 1.15 * sizes["rulers"]
-
-
-def test_the_form_shows_every_score_however_long_the_checklist(case_of):
-    points = [criterion(f"c{number}", "a") for number in range(12)]
-    system = first_requests(case_of(bundle_of(*points)), Rater("r", "llm", None))[0].messages[0].content
-    form = system.rpartition("every score in it:\n")[2]
-    assert '"c11":...,"score_a":{"not_lower":' in form
-    assert form.endswith('"score_b":...}}')
-
-
-BECAUSE = "It names the cause with its effect, which the step below this one does not ask for in any words"
-"""Twenty words, as many as the form allows."""
-
-
-@pytest.mark.parametrize("guide", ["", "Full points: names light and water, and says what for. " * 8])
-@pytest.mark.parametrize(("count", "traits"), [(1, 1), (8, 2)])
-@pytest.mark.parametrize("opinion_of", [best, worst])
-def test_one_call_takes_at_most_a_seventh_more_than_rulers(case_of, guide, count, traits, opinion_of):
-    points = [
-        criterion(f"P{at}", f"t{at % traits}", text="Says that plants need light for food.") for at in range(count)
-    ]
-    sizes = {}
-    for name, source in (("rulers", "derived"), ("checked_score", "judged")):
-        made = tuple(trait(f"t{at}", 0, 3, source=source) for at in range(traits))
-        case = case_of(bundle(*points, ends=(0, 3), traits=made, text=guide, name=name))
-        (request,) = first_requests(case, Rater("r", "llm", None))
-        artifact = protocol_of(name).artifact(request.data, replace(opinion_of(case), because=BECAUSE))
-        jsonschema.validate(artifact, request.schema)
-        sizes[name] = request.prompt_length + len(json.dumps(artifact))
-    assert sizes["checked_score"] <= 1.15 * sizes["rulers"]

@@ -4,16 +4,8 @@ import json
 
 import pytest
 from builders.bundles import bundle, criterion
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.bundle import Repair
-from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.grading.judge.grade import first_requests
-from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
-from rubricflow.tasks.grading.judge.rows import Rater
-from rubricflow.tasks.grading.judge.score import score
 
 WEIGHTS = {"A": 1.0, "B": 2.0, "C": 1.0, "M": -1.0}
 
@@ -44,12 +36,6 @@ def test_the_score_is_the_weighted_share_of_yes_and_misconceptions_subtract(case
     assert [j["decision"] for j in found.judgments] == [int(one == "y") for one in given]
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=9))
-def test_with_equal_weights_it_is_the_share_of_yes(said):
-    of = bundle_of({f"C{i}": 1.0 for i in range(len(said))}, (0, len(said)))
-    assert score(of, {f"C{i}": int(one) for i, one in enumerate(said)}).score == sum(said)
-
-
 @pytest.mark.parametrize(
     ("reply", "decisions", "violations"),
     [
@@ -69,40 +55,3 @@ def test_what_is_no_answer_is_unscored_and_never_no(case_of, grade_all, reply, d
     assert [j["decision"] for j in found.judgments] == decisions
     assert found.attempts[0]["violations"] == violations
     assert (found.gradings[0]["score"] is None) == (None in decisions)
-
-
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [
-        (answers(A="yes", B="no", M="no"), "criterion_unscored"),
-        (answers(), "criterion_missing"),
-        ("no idea", "unreadable_reply"),
-        ('{"answers": "yes"}', "invalid_reply"),
-        (Reply(error="down"), "no_reply"),
-    ],
-)
-def test_the_reason_for_no_score_is_named(case_of, grade_all, reply, reason):
-    assert grade_all([case_of(bundle_of())], lambda r: reply).gradings[0]["unscored_reason"] == reason
-
-
-def test_bounds_count_a_missing_answer_both_ways(case_of, grade_all):
-    found = grade_all([case_of(bundle_of(unscored="bounds"))], lambda r: answers(A="yes", B="no", C="no"))
-    assert (found.gradings[0]["low"], found.gradings[0]["high"]) == (0, 2)
-
-
-def test_a_repair_asks_for_the_missing_answers_only_and_changes_no_other(case_of, grade_all):
-    mender = Scripted([answers(A="no", B="yes", C="yes", M="yes")], model="mender")
-    script = lambda r: answers(A="yes", B="maybe", M="no")  # noqa: E731
-    found = grade_all([case_of(bundle_of(repair=Repair()))], script, mender)
-    (asked,) = mender.asked
-    assert (asked.mends, list(asked.schema["properties"]["answers"]["properties"])) == (("B", "C"), ["B", "C"])
-    assert {j["criterion_id"]: j["decision"] for j in found.judgments} == {"A": 1, "B": 1, "C": 1, "M": 0}
-    assert found.attempts[1]["violations"] == []
-
-
-def test_an_opinion_says_yes_to_what_it_finds_at_all(case_of):
-    (request,) = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
-    opinion = Opinion({"A": 1, "B": 0, "C": 1, "M": 0}, {})
-    assert protocol_of("checkeval").artifact(request.data, opinion) == {
-        "answers": {"A": "yes", "B": "no", "C": "yes", "M": "no"}
-    }

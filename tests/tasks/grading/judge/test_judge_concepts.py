@@ -11,19 +11,16 @@ import pytest
 import yaml
 from builders.bundles import bundle, bundle_by, criterion
 
-from rubricflow.tasks.core.contracts.bundle import Example, Labelled, Repair, Rubric
+from rubricflow.tasks.core.contracts.bundle import Example, Labelled, Rubric
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError
-from rubricflow.tasks.core.contracts.settings.judge import Annotation, Judge, Truth
+from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.encoder import Tokens
-from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.grading.judge import embedded
-from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
+from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.protocols.concepts import read_lines
 from rubricflow.tasks.grading.judge.prove import prove_bundle
-from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Rater
-from rubricflow.tasks.grading.judge.simulated import HumanMarks, Simulated
 from rubricflow.tasks.grading.lock.bundles import lock
 from rubricflow.tasks.grading.lock.rubric import authored
 
@@ -53,18 +50,6 @@ def system_of(bundle, case_of, **more):
     return request.messages[0].content
 
 
-def test_annotators_are_told_that_the_top_is_rare_unless_the_study_wants_the_papers_rules(case_of):
-    usual, plain = (system_of(bundle_of(top_is_rare=rare), case_of) for rare in (True, False))
-    (line,) = set(plain.splitlines()) - set(usual.splitlines())
-    (longer,) = set(usual.splitlines()) - set(plain.splitlines())
-    assert line.startswith("5. ")
-    assert longer.endswith(line.removeprefix("5. "))
-    assert len(longer) > len(line)
-    paper = Judge(protocol="concepts", backend="simulated", truth=Truth(rater="key"), top_is_rare=False)
-    other = paper.model_copy(update={"truth": Truth(rater="key", seed=1)})
-    assert not Annotation(annotators={"first": paper, "second": other}).asked.as_protocol().top_is_rare
-
-
 def test_one_call_labels_every_concept_and_the_score_is_their_weighted_share(case_of, grade_all):
     found = grade_all([case_of(bundle_of())], lambda r: said(A=(2, LIGHT), B=(1, LIGHT)))
     assert [(row["criterion_id"], row["decision"], row["verified"]) for row in found.judgments] == [
@@ -72,44 +57,6 @@ def test_one_call_labels_every_concept_and_the_score_is_their_weighted_share(cas
         ("B", 1, True),
     ]
     assert (found.gradings[0]["score"], found.backend.calls) == (3, 1)
-
-
-def test_evidence_that_does_not_hold_is_counted_and_the_level_stays(case_of, grade_all):
-    forged = [{"unit": "s1", "quote": "words that nobody wrote"}]
-    bundle = bundle_of(repair=Repair())
-    found = grade_all([case_of(bundle)], lambda r: said(A=(2, forged), B=(2, LIGHT)))
-    row = found.judgments[0]
-    assert (row["decision"], row["verified"], row["action"]) == (2, False, "counted")
-    assert (found.gradings[0]["signals"]["invalid_evidence"], found.backend.calls) == (1, 1)
-
-
-def test_level_0_needs_no_quote(case_of, grade_all):
-    found = grade_all([case_of(bundle_of())], lambda r: said(A=(0, []), B=(0, [])))
-    assert [(row["decision"], row["verified"]) for row in found.judgments] == [(0, None)] * 2
-    assert (found.gradings[0]["score"], found.attempts[0]["violations"]) == (0, [])
-
-
-def test_only_a_concept_that_says_so_takes_evidence_from_the_context(case_of, grade_all):
-    quote = [{"unit": "s1", "quote": "the ferns had died"}]
-    case = case_of(bundle_of(), context=PASSAGE)
-    found = grade_all([case], lambda r: said(A=(1, quote), B=(1, quote)))
-    assert [(row["verified"], row["evidence"][0]["status"]) for row in found.judgments] == [
-        (False, "fabricated"),
-        (True, "context"),
-    ]
-    system = found.attempts[0]["system"]
-    a, b = (line for line in system.splitlines() if line.startswith("  evidence:"))
-    assert ("the material" in a, "the material" in b) == (False, True)
-
-
-def test_the_prompt_shows_all_that_an_annotator_goes_by(case_of):
-    system = system_of(bundle_of(), case_of, context=PASSAGE, reference_answer="They live on LIGHT.")
-    for part in ("What do plants need?", PASSAGE, "They live on LIGHT.", "THE PROSE", "names what plants live on"):
-        assert part in system
-    assert "0 = wrong; 1 = half right; 2 = right" in system
-    assert "{{" not in system
-    assert "Reference answer" not in system_of(bundle_of(), case_of)
-    assert "Worked example" not in system
 
 
 def test_examples_are_shown_as_input_and_output(case_of):
@@ -148,33 +95,11 @@ def test_the_published_lines_are_read_where_there_is_no_json(case_of, grade_all)
     assert found.attempts[0]["violations"] == []
 
 
-def test_json_wins_over_lines(case_of, grade_all):
-    reply = "concept=A; label=0; evidence=\nconcept=B; label=0; evidence=\n" + said(A=(2, LIGHT), B=(2, LIGHT))
-    assert [row["decision"] for row in grade_all([case_of(bundle_of())], lambda r: reply).judgments] == [2, 2]
-
-
 @pytest.mark.parametrize(
     "text", ["", "label=1; concept=A; evidence=x", "concept=A; label=1", "concept=A; label=1; evidence=x\n" * 2]
 )
 def test_other_lines_are_no_labels(text):
     assert read_lines(text) is None
-
-
-@pytest.mark.parametrize("line", ["concept=A; label=2; evidence=Plants need light", said(A=(2, LIGHT))])
-def test_a_repair_asks_only_for_what_is_missing_in_either_form(case_of, grade_all, line):
-    script = [line, "concept=B; label=1; evidence=Plants need light"]
-    found = grade_all([case_of(bundle_of(repair=Repair(contract=1)))], script)
-    assert [row["decision"] for row in found.judgments] == [2, 1]
-    assert found.attempts[0]["violations"] == ["missing_decision:B"]
-    assert found.attempts[1]["mends"] == ["B"]
-
-
-@pytest.mark.parametrize(("level", "why"), [("3", "level_off_scale:A"), ("half", "malformed_decision:A")])
-def test_an_invented_level_is_unscored(case_of, grade_all, level, why):
-    reply = f"concept=A; label={level}; evidence=Plants need light\nconcept=B; label=1; evidence=Plants need light"
-    found = grade_all([case_of(bundle_of())], lambda r: reply)
-    assert (found.judgments[0]["decision"], found.judgments[0]["unscored_reason"]) == (None, "invalid_reply")
-    assert (found.attempts[0]["violations"], found.gradings[0]["score"]) == ([why], None)
 
 
 @pytest.mark.parametrize("name", ["mohler", "asap2", "mocha"])
@@ -241,15 +166,6 @@ def rubrics(name):
     return [Rubric.model_validate(one) for one in yaml.safe_load((INVENTORIES / f"{name}.yaml").read_text())["rubrics"]]
 
 
-def test_the_simulated_rater_gives_labels(case_of):
-    truth = Truth(rater="h", noise=0, invented=0, broken=0)
-    backend = Simulated(truth, {"r1": HumanMarks({"A": 2, "B": 0}, {"A": 2, "B": 2}, {}, 2.0)})
-    with ReplyStore(":memory:") as replies:
-        found = grade_batch([case_of(bundle_of())], Rater("s", "simulated", backend), replies)
-    assert [d.level for d in found.judged[0].decisions] == [2, 0]
-    assert found.judged[0].probabilities["A"] == [0, 0, 1]
-
-
 class Agreeing:
     """An encoder to which every text is one token, the same."""
 
@@ -269,12 +185,3 @@ def test_the_embedded_rater_gives_labels(case_of):
     decisions = json.loads(reply.text)["decisions"]
     assert [decisions[name]["level"] for name in "AB"] == [2, 2]
     jsonschema.validate({"decisions": decisions}, request.schema)
-
-
-def test_recorded_replies_are_labels_again(case_of, grade_all, tmp_path):
-    case = case_of(bundle_of())
-    with ReplyStore(":memory:") as replies:
-        grade_batch([case], Rater("llm", "llm", Scripted(lambda r: said(A=(2, LIGHT), B=(1, LIGHT)), "m")), replies)
-        replayed = rater(Judge(protocol="concepts", backend="replay", model="m"), tmp_path, replies)
-        found = grade_batch([case], replayed, replies)
-    assert [d.level for d in found.judged[0].decisions] == [2, 1]

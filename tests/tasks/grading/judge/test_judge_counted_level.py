@@ -62,19 +62,6 @@ def test_a_greedy_number_of_two_digits_need_not_be_the_likeliest(protocol):
     assert "off_step" not in of["expected"].signals
 
 
-def checklist(a, b):
-    return json.dumps({"decisions": {"a": {"level": a}, "b": {"level": b}}})
-
-
-@pytest.mark.parametrize(("level", "levels"), [("stated", [0, 2]), ("likeliest", [1, 2]), ("expected", [1, 2])])
-def test_of_criteria_the_likeliest_level_counts(level, levels):
-    text = checklist(0, 2)
-    first = text.index('"level": 0') + 9
-    made = graded("rulers", text, {first: {"0": 0.3, "1": 0.6, "2": 0.1}}, level)
-    assert [d.level for d in made.judged[0].decisions] == levels
-    assert made.gradings[0].confidence == pytest.approx(((0.3 if level == "stated" else 0.6) + 1) / 2)
-
-
 def test_a_likelier_level_still_needs_its_quote_and_a_repair_is_asked_for_it():
     text = json.dumps({"decisions": {"a": {"evidence": [], "level": 0}, "b": {"level": 2}}})
     first = text.index('"level": 0') + 9

@@ -120,15 +120,6 @@ def test_a_reply_cut_after_its_last_decision_lacks_nothing():
     assert (mender.calls, made.called[0].answer.attempts[0].checked.violations) == (0, ())
 
 
-@pytest.mark.parametrize("damage", ["<int>}", '2 "why": 3}', "2], 5", "{7}", "Score: 2, }"])
-def test_of_a_damaged_reply_what_stands_before_the_damage_counts(damage):
-    text = reply_of("rulers", (2, 0, 2))
-    head = text[: text.index('"level": 2', ends_of(text)["B"]) + 9]
-    made, mender = graded("rulers", head + damage, reply_of("rulers", (0, 2, 1)), repair=Repair())
-    assert mender.asked[0].mends == ("C",)
-    assert [d.level for d in made.judged[0].decisions] == [2, 0, 1]
-
-
 @settings(max_examples=20)
 @given(levels=levels_, forged=st.integers(0, 2), tail=quotes)
 def test_a_quote_that_plays_a_decision_decides_nothing(levels, forged, tail):

@@ -86,21 +86,6 @@ def test_a_number_in_words_is_never_read_as_a_level(way):
     assert not any(isinstance(level, int | float) for level in levels)
 
 
-def test_the_share_and_the_ways_are_kept_and_every_run_is_the_same():
-    half = Damaging(Scripted(lambda _: TEXT), ["fenced", "empty"], share=0.5, seed=3)
-    first, again = answers(half, 400), answers(half, 400)
-    assert first == again
-    texts = [reply.text for reply in first.values()]
-    assert set(map(str.strip, texts)) == {TEXT, "", f"```json\n{TEXT}\n```"}
-    assert 150 < sum(text != TEXT for text in texts) < 250
-
-
-def test_damage_depends_on_the_request_and_not_on_its_batch():
-    backend = Damaging(Scripted(lambda _: TEXT), ["cut"])
-    alone = dict(backend.answer([request("r7")]))[0]
-    assert answers(backend)[7] == alone
-
-
 def test_another_damage_is_another_model_and_an_error_stays_one():
     inner = Scripted(lambda _: Reply(error="timeout: nobody there"))
     one, other = Damaging(inner, ["cut"]), Damaging(inner, ["empty"])

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from builders.bundles import bundle, criterion, trait
+from builders.bundles import bundle, criterion
 from builders.canonical import canonical
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +14,9 @@ from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.judge.doubted_quotes import most_shared, sharers
+from rubricflow.tasks.grading.judge.doubted_quotes import sharers
 from rubricflow.tasks.grading.judge.evidence import Subject
 from rubricflow.tasks.grading.judge.grade import grade_batch
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import everything, read
-from rubricflow.tasks.grading.judge.protocols.gradeagentops.settlement import settle
 from rubricflow.tasks.grading.judge.rows import Case, Decision, Rater
 from rubricflow.tasks.grading.judge.verify import verify
 
@@ -72,21 +70,6 @@ def test_quotes_without_a_place_or_a_character_are_shared_by_those_with_the_same
 
 
 @pytest.mark.parametrize(
-    ("said", "most"),
-    [
-        ({"A": [FIRST], "B": [SECOND]}, 0),
-        ({"A": [FIRST], "B": [FIRST]}, 2),
-        ({"A": [FIRST], "B": ["Plants need light"], "C": ["need light to grow"]}, 3),
-        ({"A": [FIRST], "B": ["to grow. Water helps them drink"]}, 0),
-        ({"A": [FIRST, FIRST, "plants need light"]}, 0),
-        ({"A": [TEXT[:50]], "B": [FIRST], "C": [SECOND]}, 2),
-    ],
-)
-def test_the_signal_counts_spans_and_not_strings(said, most):
-    assert most_shared(judged(said, bundle_of(None)).decisions).get("shared_quotes", 0) == most
-
-
-@pytest.mark.parametrize(
     ("failed", "action", "level"), [("demote", "demoted", 0), ("drop", "dropped", 0), ("count", "counted", 1)]
 )
 def test_beyond_the_bound_a_quote_proves_nothing(failed, action, level):
@@ -103,13 +86,6 @@ def test_another_quote_of_its_own_carries_the_level():
     verdict = judged({"A": [FIRST, SECOND], "B": [FIRST], "C": [FIRST]}, bundle_of(2))
     assert levels(verdict) == {"A": 1, "B": 0, "C": 0, "D": None}
     assert [row["status"] for row in verdict.decisions[0].evidence] == ["shared", "verified"]
-
-
-@pytest.mark.parametrize("most", [None, 3, 4])
-def test_within_the_bound_nothing_changes(most):
-    verdict = judged({"A": [FIRST], "B": [FIRST], "C": [FIRST]}, bundle_of(most))
-    assert levels(verdict) == {"A": 1, "B": 1, "C": 1, "D": None}
-    assert not verdict.signals["shared"]
 
 
 QUOTED = st.dictionaries(
@@ -167,22 +143,6 @@ def test_the_bound_holds_over_all_calls_of_a_protocol_that_asks_one_by_one():
     unbound = bundle_of(None, ("A", "B", "C"), name="pointwise", final_score="weighted_points")
     free = graded(unbound, *(quoting({name: FIRST}) for name in ("A", "B", "C")))
     assert (free.gradings[0].scored.score, free.gradings[0].signals["shared_quotes"]) == (10, 3)
-
-
-def test_gradeagentops_counts_points_and_misconceptions_together():
-    criteria = (criterion("A"), criterion("B"), criterion("M", kind="misconception", weight=-1))
-    of = bundle(*criteria, traits=(trait("t", source="judged"),), name="gradeagentops", shared_quotes=2)
-    said = {
-        "evidence": [{"point": 1, "quote": FIRST}, {"point": 2, "quote": FIRST}],
-        "covered": [1, 2],
-        "missed": [],
-        "misconceptions": [{"misconception": 1, "quote": FIRST}],
-        "rationale": "",
-        "subscores": {},
-    }
-    verdict = settle(read(said, everything(of), of), of, SUBJECT)
-    assert [d.action for d in verdict.decisions] == ["demoted", "demoted", "dropped"]
-    assert verdict.signals["shared_quotes"] == 3
 
 
 def test_a_study_s_bound_reaches_the_bundle_and_none_leaves_its_id_alone():

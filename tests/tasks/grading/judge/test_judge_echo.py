@@ -4,7 +4,6 @@ from itertools import chain
 
 import pytest
 from builders.bundles import bundle, criterion, trait
-from builders.canonical import canonical
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +12,6 @@ from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.doubted_quotes import INSIDE, RUN, SHARE, wording
 from rubricflow.tasks.grading.judge.evidence import ground, subject_of
 from rubricflow.tasks.grading.judge.protocol import Question
-from rubricflow.tasks.grading.judge.verify import verify
 
 QUESTION = "Why does a slice of potato become soft in salt water?"
 CONTEXT = "The tank held forty litres of sea water that had been filtered twice that morning."
@@ -68,19 +66,10 @@ def test_own_words_stand_also_where_they_share_some_with_the_key(own):
     assert status_of(own) == "verified"
 
 
-def test_a_mixed_quote_stands_by_its_own_words():
-    mixed = f"{POINT} I saw this when I salted a cucumber for my grandmother."
-    assert status_of(mixed) == "verified"
-
-
 @pytest.mark.parametrize("piece", ["the cells because", "outside them is", "concentrated"])
 def test_a_few_words_out_of_a_copied_sentence_are_an_echo_too(piece):
     response = f"My answer. {POINT} That is all."
     assert status_of(piece, response) == "echo"
-
-
-def test_the_same_few_words_in_a_sentence_of_ones_own_are_evidence():
-    assert status_of("the cells because", "Salt empties the cells because it draws water.") == "verified"
 
 
 def test_fragments_around_an_ellipsis_are_looked_at_each():
@@ -96,17 +85,6 @@ def test_fragments_around_an_ellipsis_are_looked_at_each():
 @pytest.mark.parametrize("copied", ["the ce lls because the solution", "thecells because", "the cells, because"])
 def test_no_spelling_hides_an_echo(copied):
     assert status_of(copied, f"My answer. {POINT} That is all.") == "echo"
-
-
-def test_an_echo_is_refused_counts_as_invalid_and_demotes():
-    of = bundle_of()
-    question = Question(of, of.criteria, POINT, tuple(units(POINT)), "i", QUESTION, None)
-    given_artifact = {"decisions": {"P1": {"evidence": [{"unit": "s1", "quote": POINT}], "level": 2}}}
-    verdict = verify(given_artifact, of, of.criteria, subject_of(question))
-    (decision,) = verdict.decisions
-    assert (decision.level, decision.verified, decision.action) == (0, False, "demoted")
-    assert decision.evidence[0]["status"] == "echo"
-    assert verdict.signals["echo"] == verdict.signals["invalid_evidence"] == 1
 
 
 def brute(said, before, after, sources):
@@ -144,33 +122,3 @@ def test_the_rule_is_its_definition(data):
     start = len(" ".join(before)) + 1 if before else 0
     needle = " ".join(said)
     assert rule.is_in(needle, text, (start, start + len(needle))) is brute(said, before, after, [["?"], source])
-
-
-PARTS = [POINT, PROSE, LEVEL, QUESTION, CONTEXT, "My own words about it. ", "the cells because", "salt"]
-TEXTS = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map(" ".join)
-
-
-@settings(max_examples=20)
-@given(
-    TEXTS,
-    st.lists(st.tuples(st.sampled_from(["s1", "s2", "p1", None]), TEXTS), max_size=4),
-    st.sampled_from(["local_quote", "span_level", "weakly_groundable"]),
-    st.sampled_from(["response", "response_and_context"]),
-)
-def test_verifying_the_canonical_artifact_finds_no_echo_and_changes_nothing(text, quotes, evidence, source):
-    of = bundle_of(source=source, evidence=evidence)
-    subject = subject_of(Question(of, of.criteria, text, tuple(units(text)), "i", QUESTION, CONTEXT))
-    entries = [{"unit": unit, "quote": quote} for unit, quote in quotes]
-    first = verify({"decisions": {"P1": {"evidence": entries, "level": 2}}}, of, of.criteria, subject)
-    left = canonical(first, of.criteria, text)
-    again = verify(left, of, of.criteria, subject)
-    assert canonical(again, of.criteria, text) == left
-    assert [d.level for d in again.decisions] == [d.level for d in first.decisions]
-    assert again.signals["echo"] == 0
-
-
-def test_a_repair_is_told_that_the_quote_was_an_echo():
-    of, response = bundle_of(), f"{POINT} It wilts."
-    question = Question(of, of.criteria, response, tuple(units(response)), "i", QUESTION, CONTEXT)
-    decision = {"level": 2, "evidence": [{"unit": "s1", "quote": POINT}]}
-    assert verify({"decisions": {"P1": decision}}, of, of.criteria, subject_of(question)).violations == ("echo:P1",)

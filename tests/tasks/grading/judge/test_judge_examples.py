@@ -76,25 +76,6 @@ def test_by_level_every_labelled_response_is_shown_the_same_scores(graded, count
 
 
 @settings(max_examples=20)
-@given(graded_lists, st.integers(1, 6))
-def test_by_level_a_score_is_missed_only_where_somebody_would_be_told_by_it(graded, count):
-    sure = {}
-    for score in {e.score for e in graded}:
-        mine = [e for e in graded if e.score == score]
-        sure[score] = min(sum(not are_kin(e, one) for e in mine) for one in graded)
-    shown = beside(GradedItem(graded, WorkedExamples(count=count)), example("new", "nobody said that"))
-    assert len(shown) == min(count, sum(sure.values()))
-    assert all(times <= sure[score] for score, times in Counter(e.score for e in shown).items())
-
-
-@settings(max_examples=20)
-@given(graded_lists, plans, st.randoms(use_true_random=False))
-def test_the_order_of_the_rows_does_not_matter(graded, plan, luck):
-    shuffled = luck.sample(graded, len(graded))
-    assert beside(GradedItem(graded, plan), graded[0]) == beside(GradedItem(shuffled, plan), graded[0])
-
-
-@settings(max_examples=20)
 @given(graded_lists, plans, st.integers(0, 3).map(float))
 def test_by_similarity_the_own_label_changes_nothing(graded, plan, score):
     plan = plan.model_copy(update={"by": "similarity"})
@@ -214,11 +195,6 @@ def test_an_example_stays_on_its_line(texts):
     for said, decided, of in zip(body[::2], body[1::2], reversed(examples), strict=True):
         assert json.loads(said.partition("response: ")[2]) == " ".join(of.text.split())
         assert decided == f"   decided by people: score {of.score:g}"
-
-
-def test_a_long_example_is_cut():
-    shown = show([example("e", "x" * (LONGEST + 1))], Part("all"), taught().bundle).text
-    assert f'"{"x" * LONGEST}" […]' in shown
 
 
 @pytest.mark.parametrize("context", range(1300, 2200, 100))

@@ -29,10 +29,9 @@ from rubricflow.tasks.core.store.catalogue import ask as question_of
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge import task as door
-from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
+from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.protocol import CHARACTERS_PER_TOKEN, Opinion, protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
-from rubricflow.tasks.grading.judge.score import round_half_up
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.grading.lock.bundles import SUBSCORES, shaped
 
@@ -130,27 +129,6 @@ def test_a_sound_reply_is_graded_in_one_call(item_type):
     assert [row["evidence"][0]["status"] for row in found.judgments[:2]] == ["verified", "verified"]
 
 
-def test_the_prompt_shows_points_by_number_and_no_weights():
-    (request,) = first_requests(case_of(bundle_of()), Rater("s:t", "llm", Scripted([])))
-    system, user = (message.content for message in request.messages)
-    assert "{{" not in system
-    for part in (
-        "What do plants need?",
-        "LIGHT.",
-        "1. says thing 1\n2. says thing 2\n3. says thing 3",
-        "1. says a wrong",
-    ):
-        assert part in system
-    assert all(f"- {name}, 0 to 10 in steps of 1: " in system for name in SUBSCORES["technical"])
-    assert "weight" not in system
-    assert (
-        "(weight 1)"
-        in first_requests(case_of(bundle_of(show_weights=True)), Rater("s", "llm", Scripted([])))[0].messages[0].content
-    )
-    assert user.startswith("=====RESPONSE ")
-    jsonschema.validate(by_number(sound()), request.schema)
-
-
 @pytest.mark.parametrize("where", ["top", "subscores"])
 def test_exactly_the_required_fields_where_unknown_ones_are_refused(where):
     strange = sound(grade="A") if where == "top" else sound(subscores=sound()["subscores"] | {"style": 9})
@@ -171,26 +149,6 @@ def test_a_short_answer_gets_the_lowest_of_everything_without_a_call():
     assert (row["score"], row["status"], found.grader.calls) == (0, "precheck", 0)
     assert row["trait_scores"] == dict.fromkeys(SUBSCORES["technical"], 0.0)
     assert (row["signals"]["short_answer_gate"], levels(found)) == (1, [0, 0, 0, 0])
-
-
-def test_the_score_may_rest_on_the_grounded_points_alone():
-    bundle = bundle_of(final_score="weighted_points", repair=None)
-    honest, boastful = sound(covered=(1, 2), score=7), sound(covered=(1, 2), score=10, evidence=BAD)
-    for artifact, points in ((honest, (1, 2)), (boastful, (2,))):
-        grading = graded(bundle, artifact).gradings[0]
-        weights = [c.weight for c in bundle.criteria if c.weight > 0]
-        earned = sum(weights[n - 1] for n in points) / sum(weights)
-        assert grading["score"] == round_half_up(earned * bundle.scale.max, bundle.scale)
-        assert grading["trait_scores"]["accuracy"] == artifact["subscores"]["accuracy"]
-
-
-def test_a_score_of_points_alone_is_remembered_though_a_subscore_is_missing():
-    bundle = bundle_of(final_score="weighted_points", repair=None, consistency_memory=ConsistencyMemory(min_tokens=1))
-    lame = sound(subscores={"accuracy": 7, "clarity": 7, "completeness": 7})
-    cases = [case_of(bundle, name) for name in ("r1", "r2")]
-    found = graded(bundle, [json.dumps(lame), json.dumps(sound())], cases=cases)
-    assert [row["score"] is not None for row in found.gradings] == [True, True]
-    assert found.attempts[1]["memory"] == ["exemplar:r1"]
 
 
 @pytest.mark.parametrize(
@@ -216,11 +174,6 @@ def test_without_a_budget_failed_evidence_is_only_demoted():
     signals = found.gradings[0]["signals"]
     assert (levels(found), signals["covered_gold_evidence_invalid"]) == ([0, 1, 0, 0], 1)
     assert "semantic_exhausted_but_accepted" not in signals
-
-
-def test_a_missing_rationale_costs_no_score():
-    found = graded(bundle_of(repair=None), sound(rationale=None))
-    assert (score_of(found)[0], found.gradings[0]["signals"]["contract_fail"]) == (7, 1)
 
 
 # Repair.
@@ -268,29 +221,6 @@ def test_an_unreadable_repair_spends_its_own_budget_and_loses_nothing():
     assert (levels(found), score_of(found)[0]) == ([1, 1, 0, 0], 7)
 
 
-def test_an_unreadable_reply_is_asked_for_again_as_a_whole():
-    found = graded(bundle_of(), "no", [sound()])
-    assert roles(found)[1][2] == [
-        "P1", "P2", "P3", "misconceptions", "rationale",
-        "subscores.accuracy", "subscores.clarity", "subscores.completeness", "subscores.terminology", "final_score",
-    ]  # fmt: skip
-    assert score_of(found) == (7, "scored", None)
-    assert "contract_fail" not in found.gradings[0]["signals"]
-
-
-def test_broken_fields_are_mended_one_by_one_over_the_attempts():
-    scores = {"accuracy": 7, "clarity": "?", "completeness": 7, "terminology": 12}
-    repairs = [{"subscores": {"clarity": 6, "accuracy": 1}}, {"subscores": {"terminology": 8}}]
-    found = graded(bundle_of(), sound(subscores=scores, rationale=None), [repairs[0] | {"rationale": "ok"}, repairs[1]])
-    assert [mends for *_, mends in roles(found)] == [
-        [], ["rationale", "subscores.clarity", "subscores.terminology"], ["subscores.terminology"],
-    ]  # fmt: skip
-    given = found.gradings[0]["trait_scores"]
-    assert [given[name] for name in SUBSCORES["technical"]] == [7, 6, 7, 8]
-    assert score_of(found)[0] == 7
-    assert list(found.mender.asked[1].schema["properties"]["subscores"]["properties"]) == ["terminology"]
-
-
 def test_of_a_reply_that_was_cut_off_what_is_whole_stands():
     cut = json.dumps(sound())
     cut = cut[: cut.index('"rationale"') + 20]
@@ -312,39 +242,6 @@ def test_an_empty_artifact_breaks_the_contract_and_is_asked_for_again(score):
     assert "point 3 is said to be neither covered nor missed" in found.mender.asked[0].messages[1].content
     alone = graded(bundle_of(repair=None), sound(score=score) | EMPTY)
     assert score_of(alone) == (None, "unscored", "invalid_reply")
-
-
-def test_only_the_points_on_no_side_or_on_both_are_asked_for_again():
-    first = sound() | {"covered": [1, 2], "missed": [2]}
-    repairs = [{"covered": [1, 2, 3], "evidence": [{"point": n, "quote": QUOTES[n]} for n in (2, 3)]}]
-    found = graded(bundle_of(), first, repairs)
-    assert found.attempts[0]["violations"] == ["contradictory_point:P2", "missing_point:P3"]
-    assert roles(found)[1] == ("contract_repair", "mender", ["P2", "P3"])
-    assert (levels(found), found.attempts[1]["violations"]) == ([1, 1, 1, 0], [])
-
-
-def test_every_beginning_of_a_reply_keeps_the_points_that_are_whole_in_it():
-    bundle, text = bundle_of(repair=None), json.dumps(by_number(sound(covered=(1, 3))))
-    ends = {n: text.index("}", text.index(f'"{n}": ')) + 1 for n in (1, 2, 3)}
-    for at in range(0, len(text), 3):
-        found = graded(bundle, text[:at])
-        there = [level is not None for level in levels(found)[:3]]
-        assert there == [end <= at for end in ends.values()]
-        assert {row["unscored_reason"] for row in found.judgments} <= {None, "truncated", "unreadable_reply"}
-
-
-def test_the_contract_is_mended_before_the_evidence_within_separate_budgets():
-    first = sound(evidence=BAD, subscores={"accuracy": 7, "clarity": 7, "completeness": 7})
-    repairs = [
-        "no",
-        {"subscores": {"terminology": 7}},
-        "no",
-        {"covered": [1], "evidence": [{"point": 1, "quote": QUOTES[1]}]},
-    ]
-    found = graded(bundle_of(), first, repairs)
-    assert [role for role, *_ in roles(found)] == ["grade", *["contract_repair"] * 2, *["semantic_repair"] * 2]
-    assert (levels(found), score_of(found)[0]) == ([1, 1, 0, 0], 7)
-    assert "nobody wrote" not in found.mender.asked[0].messages[1].content.split("What failed:")[1]
 
 
 def test_an_exhausted_contract_is_unscored():

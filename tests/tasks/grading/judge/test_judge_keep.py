@@ -10,7 +10,6 @@ from builders.cases import to_judge
 from rubricflow.tasks.core.contracts.bundle import Repair
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.store.manifest import write_manifest
@@ -24,7 +23,6 @@ from rubricflow.tasks.grading.judge.keep import (
     unchanged,
     with_kept,
 )
-from rubricflow.tasks.grading.judge.protocol import Part, open_parts
 from rubricflow.tasks.grading.judge.rows import Decision, EarlierDecision, Rater
 from rubricflow.tasks.grading.judge.schema import PLAIN
 from rubricflow.tasks.grading.judge.task import judge
@@ -105,19 +103,6 @@ def test_what_the_judge_sees_and_how_it_is_verified_must_be_the_same(case_of, na
     assert unchanged(Earlier(made(old), case.question, None), case.bundle, case.question, case.context) == set(same)
 
 
-@pytest.mark.parametrize(("question", "context"), [("Why else?", None), ("What do plants need?", "A passage.")])
-def test_another_question_or_passage_keeps_nothing(case_of, question, context):
-    bundle = bundle_of()
-    case = case_of(bundle)
-    assert unchanged(Earlier(bundle, question, context), bundle, case.question, case.context) == set()
-
-
-def test_another_weight_that_the_judge_sees_is_another_question(case_of):
-    old = bundle_of(show_weights=True)
-    case = case_of(changed(old, "A", weight=2.0))
-    assert unchanged(Earlier(old, case.question, None), case.bundle, case.question, case.context) == {"B", "C"}
-
-
 # what stands
 
 
@@ -145,15 +130,6 @@ def test_another_text_or_an_unknown_item_keeps_nothing(case_of):
     assert with_kept([other], known, {"r1": case.text}, rows)[0].earlier == {}
     assert with_kept([case], known, {}, rows)[0].earlier == {}
     assert with_kept([case], {}, {"r1": case.text}, rows)[0].earlier == {}
-
-
-def test_parts_are_narrowed_to_what_is_open():
-    a, b = criterion("A"), criterion("B")
-    kept = {"A": EarlierDecision(Decision("A", 1, 1), None)}
-    assert open_parts([Part("all", (a, b))], kept) == [Part("all", (b,))]
-    assert open_parts([Part("A", (a,)), Part("B", (b,))], kept) == [Part("B", (b,))]
-    assert open_parts([Part("all", (a,))], kept) == []
-    assert open_parts([Part("score")], kept) == [Part("score")]
 
 
 def test_counts_of_what_stands_are_read_from_its_rows(case_of):
@@ -314,13 +290,3 @@ def test_what_cannot_be_kept_of_is_refused_before_anything_is_asked(warehouse, p
     run(prepared(house, "first", bundle_of()))
     with pytest.raises(InputError, match=message):
         run(prepared(house, "second", bundle_of()), PLAN.model_copy(update=plan))
-
-
-def test_judgments_under_another_name_are_of_another_rater(warehouse):
-    house, run = warehouse
-    earlier, *_ = prepared(house, "first", bundle_of())
-    row = {"response_id": "r1", "criterion_id": "A", "rater_id": "somebody", "rater_kind": "llm", "sample": 0,
-           "evidence": [], "action": "none"}  # fmt: skip
-    earlier.commit("judge", "00000", {Judgments: [row]})
-    with pytest.raises(InputError, match="that was 'somebody', this is 'scripted:test'"):
-        run(prepared(house, "second", bundle_of()), KEEP)

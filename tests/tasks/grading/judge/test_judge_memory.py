@@ -108,18 +108,9 @@ def test_exemplars_are_the_best_by_brute_force(texts, said, least, most):
 # Rubric memory.
 
 
-def test_the_defaults_are_three_points_and_two_misconceptions():
-    every = cards(" ".join(POINTS + BANNED), bundle_of(), RubricMemory())
-    assert [c.kind for c in every] == ["gold_point"] * 3 + ["misconception"] * 2
-
-
 def test_a_card_without_a_shared_word_is_never_shown():
     assert names(cards("ROOTS hold, it", bundle_of(), RubricMemory())) == ["P3", "P2"]
     assert cards("nothing of that", bundle_of(), RubricMemory()) == ()
-
-
-def test_cards_alike_keep_the_bundles_order():
-    assert names(cards("a", bundle_of(("a b", "a c", "a d", "a e"), ()), RubricMemory())) == ["P1", "P2", "P3"]
 
 
 # Consistency memory.
@@ -178,18 +169,6 @@ def test_what_is_too_short_or_not_scored_is_not_learned(text, reply, memory):
     assert learn((), *graded_case(text, reply=reply, **memory)) == ()
 
 
-def test_the_oldest_goes_first():
-    store = ()
-    for n in range(5):
-        store = learn(store, *graded_case(response_id=f"r{n}", capacity=3))
-    assert names(store) == ["r2", "r3", "r4"]
-
-
-def test_the_most_recent_of_equals_comes_first():
-    store = tuple(exemplar_of(f"r{n}", LONG) for n in range(5))
-    assert names(exemplars(LONG, store, ConsistencyMemory())) == ["r4", "r3", "r2"]
-
-
 def test_the_response_is_cut_like_the_excerpts():
     store = (exemplar_of("r1", LONG),)
     assert names(exemplars(LONG + " other words" * 50, store, ConsistencyMemory(similarity=1, excerpt=len(LONG)))) == [
@@ -221,14 +200,6 @@ def test_an_exemplar_never_leaves_its_line(texts):
         head = f"{n}. final score 5; clarity 5; points covered: 1; answer: "
         assert line.startswith(head)
         assert json.loads(line.removeprefix(head)) == " ".join(said.split())
-
-
-def test_sources_name_what_was_shown():
-    bundle = bundle_of()
-    found = show(Memory((exemplar_of("r7", LONG),), (bundle.criteria[1], bundle.criteria[4])), bundle)
-    assert found.sources == ("card:P2", "card:M1", "exemplar:r7")
-    assert "- point 2: water reaches the roots\n- misconception 1: plants eat soil" in found.text
-    assert show(Memory(), bundle) == NOTHING
 
 
 def test_a_full_context_loses_exemplars_and_then_cards_and_never_the_rest():
@@ -329,26 +300,6 @@ def test_a_round_sees_what_was_graded_before_it_and_nothing_of_itself(size):
         before = {source.removeprefix("exemplar:") for source in sources}
         assert all(one.split("-")[0] == name.split("-")[0] and place[one] < place[name] for one in before)
         assert bool(before) == (place[name] > 0)
-
-
-def test_a_rounds_calls_are_one_batch_over_all_items():
-    cases = class_of(3, 4, np.random.default_rng(2), round_size=2)
-    waves = []
-    with ReplyStore(":memory:") as replies:
-        grade_batch(cases, replace(RATER, backend=Scripted(answering)), replies, waves.append)
-    assert [wave.asked for wave in waves] == [6, 6]
-
-
-def test_rounds_go_side_by_side_and_items_end_when_they_end():
-    bundle = bundle_of(consistency_memory=ConsistencyMemory(round_size=2))
-    cases = [case_of(bundle, name, item_id=name[0]) for name in ("b2", "a3", "a1", "b1", "a2", "a4", "a5")]
-    places = [[cases[i].response_id for i in one] for one in rounds(cases)]
-    assert places == [["b1", "b2", "a1", "a2"], ["a3", "a4"], ["a5"]]
-
-
-def test_without_memory_there_is_one_round():
-    assert rounds([case_of(bundle_of(), name, item_id=name) for name in "ba"]) == [[0, 1]]
-    assert rounds([]) == []
 
 
 def test_a_seed_shuffles_within_the_item_and_stays():

@@ -2,16 +2,12 @@
 
 import json
 
-import jsonschema
 import pytest
 from builders.bundles import bundle, criterion, trait
 
 from rubricflow.tasks.core.contracts.bundle import Anchor, Repair
 from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.grading.judge.grade import first_requests
-from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
-from rubricflow.tasks.grading.judge.rows import Rater
 
 
 def bundle_of(formula="trait_mean", **protocol):
@@ -90,19 +86,6 @@ def test_an_unscored_trait_does_as_the_protocol_says(case_of, grade_all, unscore
     assert (row["score"], row["low"], row["high"]) == (score, low, high)
 
 
-def test_only_the_trait_that_failed_is_asked_again_by_the_mender(case_of, grade_all):
-    mender = Scripted(['{"rationale": "", "score": 4}'], model="mender")
-    found = grade_all([case_of(bundle_of(repair=Repair()))], says(a="sorry", b=2), mender)
-    calls = [(a["part"], a["role"], a["model"], a["mends"]) for a in found.attempts]
-    assert calls == [
-        ("a", "grade", "scripted", []),
-        ("a", "contract_repair", "mender", ["score"]),
-        ("b", "grade", "scripted", []),
-    ]
-    assert found.gradings[0]["trait_scores"] == {"a": 4, "b": 2}
-    assert "contract_fail" not in found.gradings[0]["signals"]
-
-
 def test_a_spent_budget_is_said(case_of, grade_all):
     bundle = bundle_of(repair=Repair(contract=2))
     found = grade_all([case_of(bundle)], says(a="sorry", b=2), Scripted(["1", "2", "3"], model="mender"))
@@ -120,10 +103,3 @@ def test_confidence_is_the_mean_probability_of_the_scores_given(case_of, grade_a
 
     row = grade_all([case_of(bundle_of())], script).gradings[0]
     assert row["confidence"] == pytest.approx((0.6 + 0.8) / 2)
-
-
-def test_an_opinion_is_put_on_the_trait_s_steps(case_of):
-    _, request = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
-    made = protocol_of("mts").artifact(request.data, Opinion({}, {}, {"a": 5, "b": 1.5}))
-    assert made["score"] == 2
-    jsonschema.validate(made, request.schema)

@@ -13,8 +13,7 @@ from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.budget import most_tokens
 from rubricflow.tasks.core.llm.prices import TokenCounts, cost_of, price_of
 from rubricflow.tasks.grading.judge.costs import cost_range, workload
-from rubricflow.tasks.grading.judge.grade import expected_requests, first_requests
-from rubricflow.tasks.grading.judge.keep import Earlier, unchanged
+from rubricflow.tasks.grading.judge.grade import expected_requests
 from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.judge.rater import widest
@@ -61,14 +60,6 @@ def test_every_criterion_is_decided_once_whatever_the_size(name, count, size, ca
     assert found.gradings[0]["score"] == 12
     of_its_own = [re.findall(r"^- (\w+) \[", system_of(request), re.MULTILINE) for request in found.backend.asked]
     assert [one for part in of_its_own for one in part] == ids
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-@pytest.mark.parametrize(("count", "more"), [(1, 0), (1, 3), (5, 0), (5, 1)])
-def test_a_part_as_large_as_the_checklist_is_the_one_call(name, count, more, case_of):
-    (whole,) = first_requests(case_of(bundle_of(name, count)), NOBODY)
-    (part,) = first_requests(case_of(bundle_of(name, count, count + more)), NOBODY)
-    assert (part.messages, part.schema, part.data_digest) == (whole.messages, whole.schema, whole.data_digest)
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -145,13 +136,6 @@ def test_words_quoted_for_criteria_of_several_parts_are_counted_together(case_of
     assert (row["score"], row["signals"]["shared"]) == (0, 3)
     (row,) = grade_all([case_of(bundle_of("rulers", 2, 1, shared_quotes=2))], said).gradings
     assert (row["score"], row["signals"].get("shared", 0)) == (12, 0)
-
-
-def test_decisions_stand_only_where_as_many_were_asked_at_once(case_of):
-    case = case_of(bundle_of("rulers", 3, 2))
-    earlier = [Earlier(bundle_of("rulers", 3, size), case.question, None) for size in (2, 1, None)]
-    kept = [unchanged(before, case.bundle, case.question, case.context) for before in earlier]
-    assert kept == [{"A", "B", "C"}, set(), set()]
 
 
 @pytest.mark.parametrize("size", [1, 2])

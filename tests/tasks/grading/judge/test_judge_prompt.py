@@ -1,15 +1,23 @@
 """Prompts: everything filled in one pass, the fence closed by nobody but us."""
 
+import json
 import re
 
 import pytest
-from builders.bundles import bundle, criterion
+from builders.bundles import THREE, bundle, criterion, trait
+from builders.cases import case
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Trait
+from rubricflow.tasks.core.contracts.settings.engine import ROOM, Sampling
+from rubricflow.tasks.core.llm.backend import Scripted
+from rubricflow.tasks.core.llm.request import digest
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge import prompt
+from rubricflow.tasks.grading.judge.grade import first_requests
+from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
+from rubricflow.tasks.grading.judge.rows import Rater
 
 PROTOCOLS = {
     "rulers": "trait_mean",
@@ -64,14 +72,6 @@ def test_a_trait_is_shown_with_its_range_and_its_anchors():
     assert "THE RUBRIC" in text  # nothing else says what makes it up
 
 
-@pytest.mark.parametrize("anchors", [(), ({"score": 1, "text": "halting"},)])
-def test_a_trait_s_own_criteria_and_anchors_stand_in_place_of_the_prose(anchors):
-    bundle, trait = bundle_of("mts"), Trait(id="t", name="Flow", min=1, max=3, anchors=anchors)
-    text = prompt.system(bundle, bundle.criteria, "WHY?", None, (trait,))
-    assert "- P1: names the cause" in text
-    assert ("THE RUBRIC" in text) == (not anchors)
-
-
 def test_a_placeholder_without_a_value_is_a_key_error():
     with pytest.raises(KeyError, match="nonce"):
         prompt.fill("response", {"text": "x"})
@@ -91,30 +91,6 @@ def test_no_value_is_read_as_a_template(name, injected):
 def test_the_judge_sees_weights_only_where_the_protocol_says(shown, expected):
     bundle = bundle_of(show_weights=shown)
     assert ("weight 3" in prompt.system(bundle, bundle.criteria, "WHY?", None)) == expected
-
-
-def test_a_pointwise_prompt_holds_its_criterion_and_no_other():
-    bundle = bundle_of("pointwise")
-    text = prompt.system(bundle, bundle.criteria[:1], "WHY?", None)
-    assert "names the cause" in text
-    assert "flows" not in text
-    assert "THE RUBRIC" not in text
-
-
-def test_several_criteria_in_a_call_are_spoken_of_as_several():
-    bundle = bundle_of("pointwise", criteria_per_call=4)
-    text = prompt.system(bundle, bundle.criteria, "WHY?", "PASSAGE")
-    assert "a few criteria" in text
-    assert all(part in text for part in ("WHY?", "PASSAGE", "names the cause", "flows"))
-    assert "THE RUBRIC" not in text
-    assert "{{" not in text
-
-
-def test_sentences_stand_under_their_paragraphs():
-    text = "One. Two.\n\nThree."
-    lines = prompt.response(text, units(text)).splitlines()
-    first = ["[paragraph 1]", "[sentence 1] One.", "[sentence 2] Two."]
-    assert lines[1:-1] == [*first, "[paragraph 2]", "[sentence 3] Three."]
 
 
 def test_a_response_of_many_lines_takes_linear_time():
@@ -168,27 +144,58 @@ def test_a_response_that_holds_its_own_fence_gets_another_one(text):
 
 @settings(max_examples=20)
 @given(hostile)
-def test_the_same_response_makes_the_same_prompt(text):
-    assert prompt.response(text, units(text)) == prompt.response(str(text), tuple(units(text)))
-
-
-@settings(max_examples=20)
-@given(hostile)
 def test_every_line_of_the_response_begins_with_our_label(text):
     inside = prompt.response(text, units(text)).rstrip("\n").split("\n")[1:-1]
     assert all(re.match(r"\[(sentence|paragraph) \d+\]", line) for line in inside if inside != [""])
 
 
-def test_levels_and_anchors_are_printed_in_the_order_that_the_bundle_shows():
-    trait = Trait(
-        id="t", name="Flow", min=1, max=3, anchors=({"score": 1, "text": "halts"}, {"score": 3, "text": "runs"})
+# The room of a reply follows from what is asked, and small requests stay what they were.
+
+
+WORDS = "plants take in carbon dioxide through small openings in their leaves and give off oxygen by day "
+
+
+def requests(criteria, protocol="rulers", sampling=Sampling(), **more):  # noqa: B008  it is frozen
+    judged = "judged" if protocol in ("gradeagentops", "unlocked", "mts") else "derived"
+    levels = (
+        ("missed", "covered") if protocol == "gradeagentops" else ("no", "yes") if protocol == "checkeval" else THREE
     )
-    shown = {
-        order: prompt.system(bundle_of(levels_shown=order), bundle_of().criteria, "WHY?", None)
-        + prompt.system(bundle_of("mts", levels_shown=order), (), "WHY?", None, (trait,))
-        for order in ("ascending", "descending")
-    }
-    assert "levels: 0 = no; 1 = yes" in shown["ascending"]
-    assert "levels: 1 = yes; 0 = no" in shown["descending"]
-    assert "\n  1 = halts\n  3 = runs" in shown["ascending"]
-    assert "\n  3 = runs\n  1 = halts" in shown["descending"]
+    points = (criterion(f"P{n}", levels=levels) for n in range(criteria))
+    formula = "judged" if protocol in ("dhs", "autoscore") else "trait_mean"
+    made = bundle(*points, traits=(trait(source=judged),), name=protocol, final_score=formula, **more)
+    return first_requests(case(made, WORDS), Rater("r", "llm", Scripted([]), sampling=sampling))
+
+
+@pytest.mark.parametrize("protocol", ["rulers", "checkeval", "unlocked", "dhs", "mts", "gradeagentops", "autoscore"])
+@pytest.mark.parametrize("criteria", [1, 12, 60])
+def test_a_full_reply_of_any_protocol_has_room(protocol, criteria):
+    """Three characters a token are fewer than English has; a quote of 190 characters is a long one."""
+    quote = (WORDS * 2)[:190]
+    for request in requests(criteria, protocol):
+        question = request.data
+        opinion = Opinion(
+            levels={c.id: 1 for c in question.bundle.criteria},
+            evidence={c.id: [{"unit": "s1", "quote": quote}] for c in question.bundle.criteria},
+            traits={t.id: 10 for t in question.bundle.traits},
+            because=(WORDS * 9)[:600],
+        )
+        reply = json.dumps(protocol_of(protocol).artifact(question, opinion))
+        assert len(reply) / 3 <= request.sampling.max_tokens
+
+
+def test_a_small_request_stays_the_call_that_it_was():
+    (request,) = requests(6)
+    (named,) = requests(6, sampling=Sampling(max_tokens=1024))
+    assert request.sampling.max_tokens == ROOM
+    assert digest(request, "m") == digest(named, "m")
+
+
+def test_what_the_study_names_stands():
+    (request,) = requests(60, sampling=Sampling(max_tokens=99))
+    assert request.sampling.max_tokens == 99
+
+
+def test_more_is_asked_for_than_the_context_holds_only_up_to_half_of_it():
+    (free,), (bound,), (tight,) = (requests(60, context_tokens=n) for n in (None, 8192, 1500))
+    assert free.sampling.max_tokens > 4096
+    assert (bound.sampling.max_tokens, tight.sampling.max_tokens) == (4096, ROOM)

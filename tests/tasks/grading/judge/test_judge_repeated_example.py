@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Repair, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.ask import Attempt
 from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.grading.judge.grade import check, first_requests
-from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.schema import EXAMPLE, WORDS, example_prefix
 from rubricflow.tasks.grading.lock.bundles import shaped
@@ -71,20 +69,6 @@ def test_the_example_s_words_under_the_rubric_s_ids_are_no_verdict(protocol: str
     request = request_of(bundle_of(protocol, "A", "B"))
     checked = check(request, Reply(text=deciding(("A", "B"), quote)))
     assert (checked.value, checked.violations) == (None, ("unreadable:repeats_example",))
-
-
-@pytest.mark.parametrize("protocol", DECIDING)
-def test_who_quotes_one_sentence_of_the_response_and_one_of_the_example_is_asked_again(protocol: str) -> None:
-    request = request_of(bundle_of(protocol, "A", "B"))
-    decisions = json.loads(deciding(("A", "B"), "Plants need light."))
-    assert value_of(request, json.dumps(decisions)) is not None
-    decisions["decisions"]["B"]["evidence"][0]["quote"] = EXAMPLE[0]
-    attempt = Attempt(request, "m", "d", reply := Reply(text=json.dumps(decisions)), check(request, reply), False)
-    again = protocol_of(protocol).repair(request, (attempt,))
-    assert again is not None
-    assert set(again.mends) == {"A", "B"}
-    assert "repeats the example" in again.messages[-1].content
-    assert value_of(again, deciding(("A", "B"), "Plants need light.")) is not None
 
 
 @pytest.mark.parametrize("protocol", DECIDING)

@@ -59,35 +59,6 @@ def test_the_feature_vector_of_the_appendix_comes_out_of_a_reply(case_of, grade_
     assert round(vector.matrix[0][4], 2) == 7.74
 
 
-def test_the_ninth_feature_is_ours_and_off_unless_asked_for(case_of, grade_all):
-    asked = Judge(signals=("trait_scores", "length", "confidence", "uncertainty", "tie", "invalid_evidence"))
-    bundle = bundle_of({"claim": (0, 0)}, protocol=asked.as_protocol(), evidence="local_quote")
-    forged = {"evidence": [{"unit": "s1", "quote": "nobody wrote this"}], "level": 2}
-    reply = json.dumps({"decisions": {"claim0": forged, "claim1": {"evidence": [], "level": 0}}})
-    found = grade_all([case_of(bundle, "A point is made.")], lambda r: reply)
-    assert features([(row_of(found), bundle)], pooled=False).names == (
-        "trait.claim",
-        "length",
-        "tie",
-        "invalid_evidence",
-    )
-    assert found.gradings[0]["signals"]["invalid_evidence"] == 1
-    assert "invalid_evidence" not in Judge().as_protocol().signals
-
-
-def test_a_weakly_groundable_decision_without_a_quote_can_raise_the_uncertainty(case_of, grade_all):
-    asked = Judge(signals=("trait_scores", "length", "weak"))
-    bundle = bundle_of({"claim": (0, 0)}, protocol=asked.as_protocol(), evidence="weakly_groundable")
-    rows = []
-    for quote in ("A point", "nobody wrote this"):
-        given = {"evidence": [{"unit": "s1", "quote": quote}], "level": 2}
-        reply = json.dumps({"decisions": {"claim0": given, "claim1": {"evidence": [], "level": 0}}})
-        rows.append(row_of(grade_all([case_of(bundle, "A point is made.")], lambda r, reply=reply: reply)))
-    found = features([(pa.concat_tables(rows), bundle)], pooled=False)
-    assert found.names == ("trait.claim", "length", "weak")
-    assert found.matrix[:, 2].tolist() == [0, 1]
-
-
 def test_confidence_is_the_mean_probability_of_the_levels_that_were_chosen(case_of, grade_all):
     reply = json.dumps({"decisions": {"claim0": {"level": 2}, "claim1": {"level": 0}}})
     likely = {"claim0": [0.1, 0.3, 0.6], "claim1": [0.2, 0.7, 0.1]}
@@ -119,20 +90,3 @@ def test_trait_scores_and_ties_are_those_of_a_plain_loop(rows, low, span):
     assert scored.traits == {name: value for name, (value, _) in expected.items()}
     assert scored.means == pytest.approx({name: sum(row) / (2 * len(row)) for name, row in given_levels.items()})
     assert scored.tie == any(tie for _, tie in expected.values())
-
-
-def test_a_weakly_groundable_decision_stands_and_is_counted_apart(case_of, grade_all):
-    bundle = bundle_of({"claim": (0, 0)}, evidence="weakly_groundable")
-    forged = {"evidence": [{"unit": "s1", "quote": "nobody wrote this"}], "level": 2}
-    bare = {"evidence": [], "level": 2}
-    reply = json.dumps({"decisions": {"claim0": forged, "claim1": bare}})
-    found = grade_all(
-        [case_of(bundle, "A point is made.")],
-        lambda r: Reply(text=reply, level_probabilities={"claim0": [0.1, 0.2, 0.7]}),
-    )
-    row = found.gradings[0]
-    assert (row["score"], row["trait_scores"]) == (6, {"claim": 6})
-    assert [(j["decision"], j["verified"], j["action"]) for j in found.judgments] == [(2, False, "none")] * 2
-    assert (row["signals"]["weak"], row["signals"].get("unsupported", 0)) == (2, 0)
-    assert (row["confidence"], row["signals"]["uncertainty"]) == (0.7, pytest.approx(0.3))
-    assert found.attempts[0]["violations"] == []

@@ -93,13 +93,6 @@ def test_order_of_properties_is_that_of_the_criteria_and_the_level_is_before_its
     assert asked == [quoted, quoted, ["level"], ["diagnostic", *quoted], ["diagnostic", *quoted]]
 
 
-@pytest.mark.parametrize("name", ["A", "B", "G"])
-def test_every_criterion_stands_there(name):
-    artifact = sound()
-    del artifact["decisions"][name]
-    assert not admits(checklist(CRITERIA), artifact)
-
-
 @pytest.mark.parametrize("level", [-1, 3, 1.5, "1", None, True, [1]])
 def test_refuses_what_is_no_level(level):
     assert not admits(checklist(CRITERIA), with_decision("B", level=level))

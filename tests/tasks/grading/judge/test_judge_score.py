@@ -19,7 +19,6 @@ from rubricflow.tasks.grading.judge.score import (
     round_half_up,
     score,
     share_of_points,
-    trait_means,
     whole_shares,
 )
 from rubricflow.tasks.rewards.reward.compiled import compile_graph
@@ -81,36 +80,6 @@ def test_a_judged_score_is_not_derived():
 )
 def test_half_goes_up_and_the_scale_clips(value, rounded, tie):
     assert (round_half_up(value, Scale(min=1, max=6)), is_tie(value, Scale(min=1, max=6))) == (rounded, tie)
-
-
-def test_rounding_keeps_to_the_scores_as_people_write_them():
-    tenths = Scale(min=0, max=1, step=0.1)
-    assert [round_half_up(n / 10, tenths) for n in range(11)] == [n / 10 for n in range(11)]
-
-
-def test_ties_are_seen_per_trait():
-    criteria = [criterion("x", "a"), criterion("y", "b")]
-    bundle = bundle_of(criteria, scale=(0, 5))
-    assert score(bundle, {"x": 1, "y": 0}).tie
-    assert not score(bundle, {"x": 2, "y": 0}).tie
-
-
-def test_unscored_null_gives_no_number_but_the_other_traits():
-    criteria = [criterion("x", "a"), criterion("y", "b")]
-    scored = score(bundle_of(criteria), {"x": 2, "y": None})
-    assert (scored.score, scored.low, scored.high, scored.reason) == (None, None, None, "criterion_unscored")
-    assert scored.traits == {"a": 6}
-
-
-def test_unscored_zero_is_level_0():
-    criteria = [criterion("x"), criterion("y")]
-    zero = bundle_of(criteria, unscored="zero")
-    assert score(zero, {"x": 2}) == score(zero, {"x": 2, "y": 0})
-
-
-def test_trait_means_need_all_criteria_of_the_trait():
-    criteria = [criterion("x", "a"), criterion("y", "a"), criterion("z", "b")]
-    assert trait_means(bundle_of(criteria), {"x": 1.0, "z": 0.5}) == {"b": 0.5}
 
 
 @st.composite
@@ -175,31 +144,6 @@ TREES = st.recursive(
     lambda trees: st.tuples(st.sampled_from(WEIGHTS), st.lists(trees, min_size=1, max_size=3)),
     max_leaves=4,
 )
-
-
-def test_a_composite_is_the_points_of_its_sub_points_over_its_own():
-    # 4 points: 3 for the first, 2 for the second, which loses 1 of them to a deduction; then 2 points beside it.
-    trees = [(4.0, [(3.0, []), (2.0, [(2.0, []), (-1.0, [])])]), (2.0, [])]
-    bundle = bundle_of_trees(trees, top=12)
-    levels = {"c0.0": 2, "c0.1.0": 2, "c0.1.1": 2, "c1": 1}
-    assert score(bundle, levels).score == 10  # 3 + (2 − 1) of 4, and 1 of 2: 5 of 6
-    assert score(bundle, levels | {"c0.1.1": 0}).score == 10  # 5 of 4 points are 4
-    assert score(bundle, levels | {"c0.0": 0}).score == 4  # 1 of 4, and 1 of 2
-    assert trait_means(bundle, {"c0.0": 1.0, "c0.1.0": 0.5, "c0.1.1": 0.0, "c1": 0.25}) == {"a": 4.5 / 6}
-
-
-def test_a_composite_that_costs_is_made_of_what_costs():
-    bundle = bundle_of_trees([(4.0, []), (-4.0, [(-1.0, []), (-3.0, []), (-3.0, [])])], top=4)
-    costs = {0: 4, 1: 3, 2: 0, 3: 0}
-    for count, left in costs.items():
-        levels = {f"c1.{n}": 2 * (n < count) for n in range(3)}
-        assert score(bundle, {"c0": 2} | levels).score == left
-
-
-def test_a_trait_of_a_composite_needs_all_its_sub_points():
-    bundle = bundle_of_trees([(2.0, [(1.0, []), (1.0, [])])])
-    assert trait_means(bundle, {"c0.0": 1.0}) == {}
-    assert score(bundle, {"c0.0": 2, "c0.1": None}).reason == "criterion_unscored"
 
 
 @settings(max_examples=20)

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from builders.bundles import bundle, criterion
 from builders.canonical import canonical
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.doubted_quotes import wording
-from rubricflow.tasks.grading.judge.evidence import WINDOW, Matcher, Subject, subject_of
-from rubricflow.tasks.grading.judge.protocol import Question
+from rubricflow.tasks.grading.judge.evidence import Matcher, Subject
 from rubricflow.tasks.grading.judge.verify import verify
 
 TEXT = "The cells lose their water. My uncle has a red boat. He paid 40 dollars for it."
@@ -78,12 +77,6 @@ def test_a_paraphrase_holds_where_its_span_is_in_the_unit_cited(quote, unit, sta
         assert TEXT[row["start"] : row["end"]] in (TEXT[:27], TEXT[53:])
 
 
-def test_it_is_counted_apart_and_supports_the_level():
-    verdict = decided([{"unit": "s1", "quote": "the cell give away their moisture"}])
-    assert verdict.decisions[0].level == 2
-    assert (verdict.signals["semantic"], verdict.signals["verified"], verdict.signals["invalid_evidence"]) == (1, 0, 0)
-
-
 def test_the_canonical_artifact_holds_the_words_of_the_response():
     bundle = bundle_of()
     verdict = decided([{"unit": "s1", "quote": "the cell give away their moisture"}])
@@ -104,16 +97,6 @@ def test_a_span_that_repeats_the_rubric_is_never_found():
     assert row["status"] == "fabricated"
 
 
-def test_two_quotes_of_one_span_are_one():
-    entries = [
-        {"unit": "s1", "quote": "the cell give away their moisture"},
-        {"unit": "s1", "quote": "the cells lose their moisture"},
-        {"unit": "s1", "quote": "The cells lose their water."},
-    ]
-    rows = decided(entries).decisions[0].evidence
-    assert [row["status"] for row in rows] == ["semantic", "duplicate", "duplicate"]
-
-
 def test_only_what_its_words_left_open_is_encoded_and_the_response_once():
     encode = Words()
     of = subject(encode=encode)
@@ -122,15 +105,6 @@ def test_only_what_its_words_left_open_is_encoded_and_the_response_once():
     quotes = ("the cell give away their moisture", "other words stand here")
     decided([{"unit": "s1", "quote": q} for q in quotes], of)
     assert encode.calls[1:] == [[quote] for quote in quotes]
-
-
-def test_a_long_sentence_is_read_in_windows():
-    text = " ".join(f"filler{n}" for n in range(3 * WINDOW)) + " the red boat of my uncle sank"
-    match = Matcher(text, units(text), Words(), 0.4)
-    span = match.find("the crimson vessel of my uncle sank", 0, len(text))
-    assert span is not None
-    assert text[span.start : span.end].endswith("the red boat of my uncle sank")
-    assert len(text[span.start : span.end].split()) <= WINDOW
 
 
 WORDS = [
@@ -153,42 +127,8 @@ SAID = st.lists(st.sampled_from([*WORDS, *SYNONYMS]), min_size=1, max_size=6).ma
 
 
 @settings(max_examples=20)
-@example([("water lose cells cells", "\n")] * 2, [("s1", "cells water"), ("s2", "cells lose")], "local_quote", "demote")
-@given(
-    st.lists(
-        st.tuples(
-            st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join),
-            st.sampled_from([". ", "\n", "\n\n"]),
-        )
-    ),
-    st.lists(st.tuples(st.sampled_from(["s1", "s2", "p1", None, "s9"]), SAID), max_size=4),
-    st.sampled_from(["local_quote", "span_level", "weakly_groundable"]),
-    st.sampled_from(["demote", "drop", "count"]),
-)
-def test_verifying_the_canonical_artifact_changes_nothing(sentences, quotes, evidence, on_failure):
-    text = "".join(said + gap for said, gap in sentences)
-    bundle = bundle_of(evidence, on_failure=on_failure)
-    of = subject(text, bundle=bundle, threshold=0.3)
-    first = decided([{"unit": unit, "quote": quote} for unit, quote in quotes], of, bundle)
-    left = canonical(first, bundle.criteria, text)
-    again = verify(left, bundle, bundle.criteria, of)
-    assert [d.level for d in again.decisions] == [d.level for d in first.decisions]
-    assert canonical(again, bundle.criteria, text) == left
-    assert again.signals["semantic"] == again.signals["duplicate"] == again.signals["invalid_evidence"] == 0
-
-
-@settings(max_examples=20)
 @given(st.lists(st.tuples(st.sampled_from(["s1", "s2", None]), SAID), max_size=4), st.data())
 def test_removing_a_quote_never_helps(quotes, data):
     of, entries = subject(threshold=0.3), [{"unit": unit, "quote": quote} for unit, quote in quotes]
     kept = data.draw(st.lists(st.sampled_from(entries), unique_by=id) if entries else st.just([]))
     assert decided(kept, of).decisions[0].level <= decided(entries, of).decisions[0].level
-
-
-def test_the_encoder_is_asked_only_under_a_protocol_that_wants_it(monkeypatch):
-    monkeypatch.setattr("rubricflow.tasks.grading.judge.evidence.minilm", Words)
-    bundle = bundle_of()
-    lexical = bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update={"evidence_match": "lexical"})})
-    for of, wanted in ((bundle, True), (lexical, False)):
-        question = Question(of, of.criteria, TEXT, tuple(units(TEXT)), "i", "Why?", None)
-        assert (subject_of(question).match is not None) is wanted

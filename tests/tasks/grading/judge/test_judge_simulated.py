@@ -5,13 +5,14 @@ import math
 
 import numpy as np
 import pytest
+from builders import rows
 from builders.bundles import THREE, bundle_by, criterion, scale, trait
 from builders.cases import case
 from builders.rows import grading, judgment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.bundle import Repair, Rubric
+from rubricflow.tasks.core.contracts.bundle import Rubric
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Judge, Truth
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
@@ -25,11 +26,9 @@ from rubricflow.tasks.grading.judge.protocol import NOTHING, Shown, protocol_of
 from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.simulated import (
-    RIGHT,
     HumanMarks,
     Simulated,
     answer,
-    human_marks,
     level_probabilities,
 )
 from rubricflow.tasks.grading.lock.bundles import shaped
@@ -109,21 +108,6 @@ def test_without_error_levels_are_the_marks_and_a_holistic_score_the_score(tmp_p
     assert grading.scored.score == SAID.score
 
 
-def test_where_only_a_score_is_known_criteria_follow_it():
-    low, _ = seen(Truth(rater="key", **EXACT), HumanMarks(score=1.0), 1)
-    high, _ = seen(Truth(rater="key", **EXACT), HumanMarks(score=9.0), 1)
-    assert (low[0], high[0]) == (0, 2)
-
-
-def test_a_mark_on_three_levels_is_half_way_for_a_criterion_of_two():
-    half = HumanMarks({"P1": 1, "P2": 0, "M1": 0}, {"P1": 2, "P2": 2, "M1": 1})
-    cases = cases_of(bundle_of("checkeval"), 1)
-    assert cases[0].bundle.criteria[0].top == 1
-    exact = answer(requests_of(cases[0])[0], Truth(rater="key", **EXACT), {"r0": half})
-    assert exact.level_probabilities["P1"] == [0.0, 1.0]
-    assert exact.level_probabilities["P2"] == [1.0, 0.0]
-
-
 @given(st.floats(-1, 2), st.integers(1, 5), st.floats(0.02, 2))
 def test_probabilities_are_bayes_with_normal_noise(place, top, noise):
     found = level_probabilities(place, top, noise)
@@ -131,19 +115,6 @@ def test_probabilities_are_bayes_with_normal_noise(place, top, noise):
     total = np.logaddexp.reduce(logs)
     assert found == pytest.approx([math.exp(x - total) for x in logs], abs=1e-9)
     assert math.fsum(found) == pytest.approx(1)
-
-
-def test_confidence_is_right_on_average_without_severity():
-    """With all levels equally often true the mean stated confidence is the share that is right."""
-    right, stated = [], []
-    truth = Truth(rater="key", noise=0.25, invented=0.0, broken=0.0)
-    for level in range(3):
-        levels, probabilities = seen(
-            truth.model_copy(update={"seed": level}), HumanMarks({"P1": level}, {"P1": 2}, {}, 5.0)
-        )
-        right.append(levels == level)
-        stated.append(probabilities.max(axis=1))
-    assert np.mean(stated) == pytest.approx(np.mean(right), abs=0.04)
 
 
 def test_noise_and_severity_do_what_they_say():
@@ -157,17 +128,6 @@ def test_noise_and_severity_do_what_they_say():
     assert strict.mean() < noisy.mean() - 0.3 < noisy.mean() + 0.3 < mild.mean()
 
 
-def test_a_strict_rater_finds_more_mistakes_and_a_mild_one_fewer():
-    found = []
-    for severity in (-0.3, 0.3):
-        truth = Truth(rater="key", **EXACT | {"noise": 0.2}, severity=severity)
-        replies = [
-            answer(requests_of(case)[0], truth, {case.response_id: SAID}) for case in cases_of(bundle_of("rulers"), 100)
-        ]
-        found.append(np.mean([reply.level_probabilities["M1"][1] for reply in replies]))
-    assert found[0] > found[1] + 0.3
-
-
 def test_it_moves_towards_the_exemplars_that_it_is_shown():
     said = {"r0": HumanMarks({}, {}, {}, 5.0), "low": HumanMarks(score=0.0), "high": HumanMarks(score=10.0)}
     scores = []
@@ -176,31 +136,6 @@ def test_it_moves_towards_the_exemplars_that_it_is_shown():
         truth = Truth(rater="key", anchoring=0.5, **EXACT)
         scores.append(json.loads(answer(request, truth, said).text)["score"])
     assert scores == [3.0, 8.0]  # 5 and half of the way to 0 and to 10, half up
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_invented_quotes_and_broken_replies_come_at_their_rates(rate, tmp_path):
-    said = {f"r{n}": SAID for n in range(400)}
-    truth = Truth(rater="key", noise=0.0, invented=rate, broken=0.0)
-    found = graded(cases_of(bundle_of("rulers"), 400), truth, said, tmp_path)
-    invented = sum(grading.signals.get("fabricated", 0) for grading in found.gradings)
-    assert invented / sum(grading.signals["quotes"] for grading in found.gradings) == pytest.approx(rate, abs=0.05)
-    truth = Truth(rater="key", noise=0.0, invented=0.0, broken=rate)
-    cases = cases_of(bundle_of("rulers"), 400)
-    exact = {case.response_id: answer(requests_of(case)[0], Truth(rater="key", **EXACT), said).text for case in cases}
-    broken = [answer(requests_of(case)[0], truth, said).text != exact[case.response_id] for case in cases]
-    assert np.mean(broken) == pytest.approx(rate, abs=0.07)
-
-
-def test_repairs_are_mostly_right(tmp_path):
-    said = {f"r{n}": SAID for n in range(300)}
-    cases = cases_of(bundle_of("rulers", repair=Repair(contract=1, semantic=1)), 300)
-    truth = Truth(rater="key", noise=0.0, invented=1.0, broken=0.0)
-    found = graded(cases, truth, said, tmp_path)
-    mends = [a for called in found.called for a in called.answer.attempts[1:]]
-    assert len(mends) == 300
-    # Two criteria are quoted, and each quote is right by itself.
-    assert np.mean([not a.checked.violations for a in mends]) == pytest.approx(RIGHT**2, abs=0.06)
 
 
 @settings(max_examples=20)
@@ -213,14 +148,6 @@ def test_neither_order_nor_batch_matters(luck, seed):
     mixed = luck.sample(requests, len(requests))
     assert {mixed[i].subject: reply for i, reply in backend.answer(mixed)} == together
     assert all(dict(backend.answer([request]))[0] == together[request.subject] for request in requests)
-
-
-def test_what_it_sees_is_the_same_under_every_memory_and_part():
-    said = {f"r{n}": SAID for n in range(20)}
-    truth = Truth(rater="key", noise=0.3, anchoring=0.0, invented=0.3, broken=0.0)
-    for asked in cases_of(bundle_of("rulers"), 20):
-        plain, shown = (answer(requests_of(asked, s)[0], truth, said) for s in (NOTHING, Shown("Look:", ("card:P1",))))
-        assert plain.level_probabilities == shown.level_probabilities
 
 
 def test_what_is_not_known_is_an_error_and_nobody_known_is_refused(tmp_path):
@@ -242,39 +169,16 @@ def test_all_it_makes_is_labelled_and_its_name_covers_what_it_knows(tmp_path):
     assert len({made.backend.model, *(backend.model for backend in other)}) == 3
 
 
-def test_what_is_known_comes_from_the_rows_of_one_rater():
-    gradings = [{"response_id": f"r{n}", "item_id": "i", "score": float(n), "trait_scores": {}} for n in range(2)]
-    marks = [("r0", "P1", 1), ("r1", "P1", 2), ("r1", "P2", None), ("elsewhere", "P1", 2)]
-    rows = [{"response_id": r, "criterion_id": c, "decision": level} for r, c, level in marks]
-    assert human_marks(gradings, rows) == {
-        "r0": HumanMarks({"P1": 1}, {"P1": 2}, {}, 0.0),
-        "r1": HumanMarks({"P1": 2}, {"P1": 2}, {}, 1.0),
-    }
-
-
-def test_the_quote_is_the_sentence_that_says_it():
-    (request,) = requests_of(cases_of(bundle_of("rulers"), 1)[0])
-    decisions = json.loads(answer(request, Truth(rater="key", **EXACT), {"r0": SAID}).text)["decisions"]
-    assert [decisions[name]["evidence"][0]["quote"] for name in ("P1", "P2")] == [
-        "Water leaves every cell of it.",
-        "The skin lets no salt pass.",
-    ]
-
-
 def test_the_door_tells_it_what_its_human_rater_said(tmp_path):
     bundle = bundle_of("rulers")
     run = Warehouse.open(tmp_path / "house").run("run")
-    item = {"item_id": "i", "question": "Why?", "context": None, "reference_answer": None, "key_elements": []}
-    item |= {"type": "item", "rubric_id": "r", "key_weights": None, "misconceptions": None}
-    response = {"response_id": "r0", "item_id": "i", "author_id": None, "text": TEXT, "split": "test", "groups": {}}
-    rubric = {"rubric_id": "r", "title": "", "origin": "authored", "content": "{}", "lint": [], "calls": []}
-    locked = {"rubric_id": "r", "bundle_id": bundle.bundle_id, "content": bundle.canonical()}
-    run.commit("ingest", "all", {Items: [item], Responses: [response], Gradings: GRADINGS, Judgments: MARKS})
-    run.commit("lock", "all", {Rubrics: [rubric], Bundles: [locked]})
+    data = {Items: [rows.item("i")], Responses: [rows.response("r0", "i", text=TEXT)]}
+    run.commit("ingest", "all", data | {Gradings: GRADINGS, Judgments: MARKS})
+    run.commit("lock", "all", {Rubrics: [rows.rubric()], Bundles: [rows.locked(bundle)]})
     of_people = run.ref(Gradings, "ingest"), run.ref(Judgments, "ingest")
     refs = run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Bundles, "lock")
     plan = Judge(backend="simulated", truth=Truth(rater="key", **EXACT))
     judged = door.judge.fn(run, plan, tmp_path, *refs, people=of_people)
-    rows = run.read(judged.judgments).to_pylist()
-    assert {row["criterion_id"]: row["decision"] for row in rows} == {"P1": 2, "P2": 1, "M1": 0}
-    assert {row["rater_kind"] for row in rows} == {"simulated"}
+    made = run.read(judged.judgments).to_pylist()
+    assert {row["criterion_id"]: row["decision"] for row in made} == {"P1": 2, "P2": 1, "M1": 0}
+    assert {row["rater_kind"] for row in made} == {"simulated"}

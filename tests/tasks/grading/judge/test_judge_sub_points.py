@@ -12,13 +12,11 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Rubric
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
-from rubricflow.tasks.grading.calibrate.features import features
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Case
 from rubricflow.tasks.grading.judge.score import round_half_up
-from rubricflow.tasks.grading.judge.simulated import human_marks
 from rubricflow.tasks.grading.lock.bundles import lock
 
 QUESTION = "What do plants need to grow?"
@@ -91,35 +89,3 @@ def test_the_embedded_rater_decides_sub_points_and_the_score_follows(judge: dict
 @pytest.mark.parametrize("judge", PLANS)
 def test_a_bundle_with_sub_points_can_be_proved(judge: dict[str, Any]) -> None:
     assert prove_bundle(bundle_of(plan_of(**judge)), QUESTION, None, TEXTS[0]) == []
-
-
-def test_a_simulated_rater_without_error_gives_the_score_of_the_marks(tmp_path: Any) -> None:
-    levels = ({"A1": 2, "A2a": 2, "A2b": 0, "B": 0, "C": 0}, {"A1": 1, "A2a": 2, "A2b": 2, "B": 1, "C": 0},
-              {"A1": 0, "A2a": 0, "A2b": 2, "B": 2, "C": 2})  # fmt: skip
-    truth = {"rater": "key", "noise": 0, "invented": 0, "broken": 0}
-    plan = plan_of(protocol="pointwise", criteria_per_call=2, backend="simulated", truth=truth)
-    marks = [
-        {"response_id": f"r{n}", "criterion_id": name, "decision": level}
-        for n, given in enumerate(levels)
-        for name, level in given.items()
-    ]
-    scores = [{"response_id": f"r{n}", "item_id": "i", "score": None, "trait_scores": {}} for n in range(3)]
-    judgments, gradings = tables_of(
-        plan, lambda replies: rater(plan, tmp_path, replies, marks=human_marks(scores, marks))
-    )
-    found = [{j["criterion_id"]: j["decision"] for j in judgments if j["response_id"] == f"r{n}"} for n in range(3)]
-    assert found == list(levels)
-    shares = [{name: level / 2 for name, level in given.items()} for given in levels]
-    assert gradings["score"].to_pylist() == [round_half_up(points(share), bundle_of(plan).scale) for share in shares]
-
-
-def test_features_are_of_what_is_decided_and_of_whole_traits(tmp_path: Any) -> None:
-    plan = plan_of(protocol="pointwise", signals=["criteria", "trait_means"])
-    bundle = bundle_of(plan)
-    _, gradings = tables_of(plan, lambda replies: rater(plan, tmp_path, replies))
-    found = features([(gradings, bundle)], False)
-    assert found.names == (*(f"criterion.{name}" for name in DECIDED), "mean.t")
-    assert found.usable.all()
-    for row in found.matrix:
-        share = dict(zip(DECIDED, row, strict=False))
-        assert row[-1] == pytest.approx(points(share) / 8)

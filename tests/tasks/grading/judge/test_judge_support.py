@@ -103,17 +103,6 @@ def test_a_labelled_answer_does_not_learn_from_itself_or_its_author():
     assert above.mean() < 0.6
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.floats(0, 1))
-def test_probabilities_lie_between_0_and_1_or_there_are_none(seed, count, share):
-    rng = np.random.default_rng(seed)
-    features, said, _ = simulated(rng, count)
-    labels = np.where(rng.random(count) < share, said, np.nan)
-    chance = support.chances(features, [f"c{n % 3}" for n in range(count)], labels, [f"r{n % 7}" for n in range(count)])
-    kinds = min((labels == 1).sum(), (labels == 0).sum())
-    assert (chance is None) == (kinds < support.FEWEST)
-    assert chance is None or ((chance >= 0) & (chance <= 1)).all()
-
-
 def test_a_limit_loses_three_in_a_hundred_of_what_people_give_or_is_the_one_that_is_named():
     rng = np.random.default_rng(2)
     look = support.SupportCase("", "A", "m", 0, True, None, None, None, "", "", ())

@@ -2,17 +2,19 @@
 
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from builders.bundles import bundle, criterion
+from builders.bundles import THREE, bundle, criterion
 from builders.cases import to_judge
 
 from rubricflow.tasks.core.contracts.backends import BACKENDS, RegisteredBackend
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError
+from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.contracts.settings.judge import Judge
+from rubricflow.tasks.core.contracts.settings.study import parse
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
-from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
@@ -101,13 +103,6 @@ def test_a_backend_from_outside_is_one_registration_and_one_module(tmp_path, mon
     assert {row["model"] for row in rows(run, judged.attempts)} == {"toy-1"}
 
 
-def test_a_second_run_grades_nothing(tmp_path, scripted):
-    used = scripted(right)
-    run, *refs = prepared(tmp_path, bundle_of())
-    assert judge.fn(run, PLAN, tmp_path, *refs) == judge.fn(run, PLAN, tmp_path, *refs)
-    assert len(used) == 1
-
-
 @pytest.mark.parametrize("survived", [0, 1, 2, 3])
 def test_a_killed_run_goes_on_where_it_was_and_ends_the_same(tmp_path, scripted, survived):
     scripted(right)
@@ -144,21 +139,6 @@ def test_a_kill_between_judging_and_writing_asks_nothing_twice(tmp_path, scripte
     subjects = [request.subject for backend in used for request in backend.asked]
     assert len(subjects) == len(set(subjects)) == 4
     assert any(row["stored"] for row in rows(run, judged.attempts))
-
-
-def test_replay_reads_the_own_store(tmp_path, scripted, monkeypatch):
-    own = shard_judge.rater
-    scripted(right)
-    run, *refs = prepared(tmp_path, bundle_of())
-    first = judge.fn(run, PLAN, tmp_path, *refs)
-    monkeypatch.setattr(shard_judge, "rater", own)
-    other = run.warehouse.run("other")
-    judged = judge.fn(other, PLAN, tmp_path, *refs)
-    levels = [
-        [row["decision"] for row in rows(r, ref)] for r, ref in ((run, first.judgments), (other, judged.judgments))
-    ]
-    assert levels[0] == levels[1]
-    assert {row["rater_id"] for row in rows(other, judged.gradings)} == {"replay:scripted:rulers"}
 
 
 def test_a_foreign_table_is_graded_beside_its_recorded_scores(tmp_path):
@@ -216,16 +196,6 @@ def test_replies_are_kept_in_the_warehouse(tmp_path, scripted):
         assert store.get_many(digests).keys() == set(digests)
 
 
-def test_the_tables_refer_to_each_other(tmp_path, scripted):
-    scripted(right)
-    run, *refs = prepared(tmp_path, bundle_of())
-    judged = judge.fn(run, PLAN, tmp_path, *refs)
-    for row, ref in zip((Judgments, Gradings, Attempts), judged[:3], strict=True):
-        keys = [tuple(record[name] for name in row.key) for record in rows(run, ref)]
-        assert len(keys) == len(set(keys)) == ref.rows
-        assert {record["response_id"] for record in rows(run, ref)} <= {r["response_id"] for r in rows(run, refs[1])}
-
-
 def test_items_without_responses_are_nothing_to_judge(tmp_path):
     run = Warehouse.open(tmp_path / "house").run("run")
     run.commit("ingest", "all", {Items: [], Responses: []})
@@ -233,3 +203,52 @@ def test_items_without_responses_are_nothing_to_judge(tmp_path):
     refs = run.ref(Items, "ingest"), run.ref(Responses, "ingest"), run.ref(Bundles, "lock")
     with pytest.raises(InputError, match="there are no responses to judge"):
         judge.fn(run, PLAN, tmp_path, *refs)
+
+
+# Repeated samples through the door: everything is asked anew with the next seed, and told apart in every table.
+
+
+BUNDLE = bundle(criterion("P", levels=THREE))
+
+
+def by_seed(request):
+    """Another level for every other seed."""
+    quote = [{"unit": "s1", "quote": "plants need light"}]
+    level = 1 + request.sampling.seed % 2
+    return json.dumps({"decisions": {"P": {"evidence": quote, "level": level}}})
+
+
+@pytest.fixture
+def judged(tmp_path, monkeypatch):
+    """The tables of two responses judged three times, and the backend."""
+    backend = Scripted(by_seed)
+    rater = Rater("scripted:test", "llm", backend, sampling=Sampling(seed=7, temperature=0.5))
+    monkeypatch.setattr(shard_judge, "rater", lambda *given: rater)
+    run = Warehouse.open(tmp_path / "house").run("run")
+    refs = to_judge(run, BUNDLE, {"i": dict.fromkeys("ab", "plants need light")})
+    plan = Judge(backend="replay", model="scripted", samples=3)
+    made = judge.fn(run, plan, tmp_path, *refs)
+    return {ref.table: run.read(ref).to_pylist() for ref in made[:3]}, backend
+
+
+def test_each_sample_is_a_row_of_its_own_in_every_table(judged):
+    tables, _ = judged
+    for rows in tables.values():
+        assert sorted((row["response_id"], row["sample"]) for row in rows) == [
+            (name, sample) for name in ("a", "b") for sample in range(3)
+        ]
+
+
+def test_each_sample_has_the_next_seed_and_the_answer_to_it(judged):
+    tables, _ = judged
+    assert {row["sample"]: row["seed"] for row in tables["attempts"]} == {0: 7, 1: 8, 2: 9}
+    assert {row["sample"]: row["score"] for row in tables["gradings"]} == {0: 10.0, 1: 5.0, 2: 10.0}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({"backend": "openai", "engine": {"model": "m"}}, "temperature"), ({"keep": "an-earlier-run"}, "keep")],
+)
+def test_samples_that_could_not_differ_are_refused(more, said):
+    with pytest.raises(InputError, match=said):
+        parse(Judge, {"samples": 2} | more, Path("study.yaml"))

@@ -16,7 +16,7 @@ from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
 from rubricflow.tasks.grading.judge.protocol import ALL, Part, protocol_of
 from rubricflow.tasks.grading.judge.prove import prove_bundle
-from rubricflow.tasks.grading.judge.rater import fit, rater
+from rubricflow.tasks.grading.judge.rater import rater
 from rubricflow.tasks.grading.judge.rows import Rater
 
 PLAN = Judge(backend="trained", protocol="bottleneck", grader="g.safetensors")
@@ -79,32 +79,6 @@ def test_what_it_says_becomes_decisions_and_a_score(grade):
     assert found[Attempts].to_pylist()[0]["prompt"] is None
 
 
-def test_it_reads_question_response_reference_and_context(grade):
-    grader = Fake()
-    grade(grader, "Light.", "Water \ud800 too", question="Why?", context="A text.", reference_answer="Light and water.")
-    assert [(a.question, a.response, a.reference, a.context) for a in grader.shown] == [
-        ("Why?", "Light.", "Light and water.", "A text."),
-        ("Why?", "Water \ud800 too", "Light and water.", "A text."),
-    ]
-
-
-def test_it_is_asked_once_until_something_that_it_reads_changes(grade, tmp_path):
-    grader, store = Fake(), tmp_path / "replies"
-    told = {"question": "Why?", "context": "C", "reference_answer": "R"}
-    for change in ({}, {}, {"reference_answer": "S"}, {"context": "D"}, {"question": "How?"}):
-        grade(grader, "Light.", replies=store, **told | change)
-    assert len(grader.shown) == 4
-    other = replace(grader, name="rec_cbm:tiny:ffffffffffff")
-    grade(other, "Light.", replies=store, **told)
-    assert len(grader.shown) == 5
-
-
-def test_a_response_without_words_is_settled_without_it(grade):
-    grader = Fake()
-    (row,) = grade(grader, " … ").tables()[Gradings].to_pylist()
-    assert (row["status"], row["score"], grader.shown) == ("precheck", 0, [])
-
-
 def test_a_score_between_two_steps_stands_and_is_marked(grade):
     (row,) = grade(Fake(grades={0.5: 0.2, 2.5: 0.8}), "Light.").tables()[Gradings].to_pylist(maps_as_pydicts="strict")
     assert (row["score"], row["signals"]["off_step"]) == (2.5, 1)
@@ -123,12 +97,6 @@ def test_a_grader_of_another_rubric_is_refused(grade, grader, message):
     with pytest.raises(InputError, match=rf"judge\.grader': the grader was trained with another rubric: {message}"):
         grade(grader, "Light.")
     assert not grader.shown
-
-
-def test_all_that_differs_is_named():
-    with pytest.raises(InputError) as raised:
-        fit(BUNDLE, Fake({"fact": [0.5, 0.5], "depth": [1, 0]}, {9.0: 1.0}))
-    assert str(raised.value).count("; ") == 3
 
 
 def test_without_a_grader_there_is_no_rater(tmp_path):

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.backend import Scripted
-from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch
+from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.protocol import NOTHING, Answer, Opinion, protocol_of
 from rubricflow.tasks.grading.judge.protocols import autoscore
 from rubricflow.tasks.grading.judge.rows import Rater
@@ -218,28 +217,6 @@ def test_a_tag_that_is_quoted_in_the_verdict_moves_nothing(tag):
     own["decisions"]["b"] = {"evidence": [{"unit": "s1", "quote": f"{ANSWER} {tag}"}], "level": 1}
     for reply in (json.dumps(own), f"Here:\n{json.dumps(own)}\nDone.", f"<think>{tag}</think>{json.dumps(own)}"):
         assert checked("rulers", f"{ANSWER} {tag}", reply).value is not None, reply
-
-
-@pytest.mark.parametrize(
-    ("replies", "reason", "calls"),
-    [
-        (lambda high, low: [f"{high} {low}"], "ambiguous_reply", 2),
-        (lambda high, low: [high], "quoted_verdict", 2),
-        (lambda high, low: [f"{high} {low}", low], None, 2),
-        (lambda high, low: [high, low], None, 2),
-        (lambda high, low: [low], None, 1),
-    ],
-)
-def test_it_is_asked_again_once_and_then_unscored_with_its_reason(replies, reason, calls, tmp_path):
-    high, low = (json.dumps(verdict("rulers", full, "Because.")) for full in (True, False))
-    script = replies(high, low)
-    backend = Scripted(lambda request: script[-1 if request.role == "contract_repair" else 0])
-    with ReplyStore(tmp_path / "replies") as store:
-        found = grade_batch([case_of("rulers", f"{ANSWER} {high}")], Rater("r", "llm", backend), store)
-    ((called,),) = ([called.answer for called in found.called],)
-    assert len(called.attempts) == calls
-    assert found.gradings[0].reason == reason
-    assert (found.gradings[0].scored.score is None) == (reason is not None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,7 +4,7 @@ import pytest
 from builders.bundles import bundle, criterion
 
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.judge.evidence import Subject
+from rubricflow.tasks.grading.judge.evidence import Subject, quotes_in
 from rubricflow.tasks.grading.judge.verify import verify
 
 TEXT = "Plants need light. Water helps them grow.\nThe café sells très bon pain. He left."
@@ -74,12 +74,6 @@ def test_only_a_span_level_quote_may_stand_anywhere_in_the_paragraph_of_its_sent
     assert status_of("The café sells", "s1", evidence) == "misattributed"
 
 
-def test_span_level_finds_the_paragraph_among_many():
-    text = "\n\n".join(f"First line {n} here. Second line {n} there." for n in range(50))
-    assert status_of("First line 30 here", "s62", "span_level", text) == "verified"
-    assert status_of("First line 31 here", "s62", "span_level", text) == "misattributed"
-
-
 @pytest.mark.parametrize(
     ("text", "quote"), [("No!", "no"), ("No", "No"), ("42", "42"), ("a b", "A  b"), ("é", "e\u0301")]
 )
@@ -97,23 +91,6 @@ def test_the_context_is_evidence_only_where_the_criterion_allows_it(evidence):
     assert status_of("roots drink", "s1", evidence, **allowed) == "context"
     assert status_of("roots drink", "s1", evidence, context=CONTEXT) == "fabricated"
     assert status_of("roots drink", "s1", evidence, source="response_and_context") == "fabricated"
-
-
-def test_words_of_the_context_hold_even_where_the_response_has_them_elsewhere():
-    text = "It rains. I think that roots drink."
-    assert status_of("roots drink", "s1", text=text, source="response_and_context", context=CONTEXT) == "context"
-
-
-@pytest.mark.parametrize(
-    ("quote", "cut"), [("need light", "need light"), ("the CAFÉ … bon pain", "The café sells très bon pain")]
-)
-def test_the_span_counts_characters_of_the_stored_text(quote, cut):
-    row = (
-        judged({"evidence": [{"unit": None, "quote": quote}], "level": 1}, bundle_of("local_quote"))
-        .decisions[0]
-        .evidence[0]
-    )
-    assert TEXT[row["start"] : row["end"]] == cut
 
 
 @pytest.mark.parametrize("evidence", DEMANDING)
@@ -144,60 +121,6 @@ def test_a_quote_that_holds_without_its_diagnostic_is_not_called_a_failed_quote(
     assert judged(entry, bundle_of("global_diagnostic")).violations == ("no_diagnostic:C1",)
 
 
-@pytest.mark.parametrize("on_failure", ["demote", "drop", "count"])
-@pytest.mark.parametrize(("evidence", "verified", "weak"), [("weakly_groundable", False, 1), ("none", None, 0)])
-def test_what_demands_no_quote_stands_without_one(evidence, on_failure, verified, weak):
-    verdict = judged(
-        {"evidence": [{"unit": "s1", "quote": "drink the sea"}], "level": 2}, bundle_of(evidence, on_failure)
-    )
-    assert verdict.decisions[0][1:3] == (2, 2)
-    assert (verdict.decisions[0].verified, verdict.signals["weak"], verdict.violations) == (verified, weak, ())
-
-
-@pytest.mark.parametrize("evidence", TYPES)
-def test_level_0_needs_nothing(evidence):
-    verdict = judged({"level": 0}, bundle_of(evidence))
-    assert (verdict.decisions[0].level, verdict.decisions[0].verified, verdict.violations) == (0, None, ())
-    assert not verdict.signals
-
-
-@pytest.mark.parametrize("diagnostic", ["", "  ", None, 5, True, ["x"], {"text": "x"}])
-def test_a_global_diagnostic_needs_a_statement_beside_its_quote(diagnostic):
-    given = {"evidence": [{"unit": "s1", "quote": "need light"}], "diagnostic": diagnostic, "level": 2}
-    assert judged(given, bundle_of("global_diagnostic")).decisions[0].level == 0
-
-
-def test_signals_count_quotes_by_what_was_found():
-    said = ["need light", "Need  light", "sells très", "drink the sea", "He"]
-    given = {"evidence": [{"unit": "sentence 1", "quote": quote} for quote in said], "level": 1}
-    assert judged(given, bundle_of("local_quote")).signals == {
-        "quotes": 5,
-        "verified": 1,
-        "duplicate": 1,
-        "misattributed": 1,
-        "fabricated": 1,
-        "too_short": 1,
-        "invalid_evidence": 3,
-    }
-
-
-def test_a_quote_that_failed_in_one_unit_may_hold_in_the_next():
-    quotes = [
-        {"unit": "s2", "quote": "need light"},
-        {"unit": "s2", "quote": "Need light"},
-        {"unit": "s1", "quote": "need light"},
-    ]
-    decision = judged({"evidence": quotes, "level": 1}, bundle_of("local_quote")).decisions[0]
-    assert [row["status"] for row in decision.evidence] == ["misattributed", "duplicate", "verified"]
-    assert decision.level == 1
-
-
-def test_a_quote_that_holds_in_one_unit_does_not_count_again_in_another():
-    quotes = [{"unit": "s1", "quote": "need light"}, {"unit": "p1", "quote": "need light"}]
-    decision = judged({"evidence": quotes, "level": 1}, bundle_of("local_quote")).decisions[0]
-    assert [row["status"] for row in decision.evidence] == ["verified", "duplicate"]
-
-
 @pytest.mark.parametrize(("given", "canonical"), [(1, 0), (1.0, 1), ("1", 1), (" 1 ", 1), ("1.0", 1)])
 def test_whole_numbers_in_other_clothes_are_levels(given, canonical):
     verdict = judged({"level": given}, bundle_of("none"))
@@ -216,12 +139,6 @@ def test_an_unusable_level_is_undecided_and_never_0(level, problem):
     verdict = judged({"evidence": [{"unit": "s1", "quote": "need light"}], "level": level}, bundle_of("local_quote"))
     assert verdict.decisions[0][:4] == ("C1", None, None, "invalid_reply")
     assert verdict.violations == (f"{problem}:C1",)
-
-
-@pytest.mark.parametrize("given", [2, "2", True, [], [{"level": 2}], "level 2"])
-def test_a_decision_that_is_no_object_is_undecided(given):
-    verdict = judged(given, bundle_of("none"))
-    assert (verdict.decisions[0].reason, verdict.violations) == ("invalid_reply", ("malformed_decision:C1",))
 
 
 @pytest.mark.parametrize("decisions", [None, [], "C1", 2, True, [{"C1": {"level": 2}}]])
@@ -263,3 +180,22 @@ def test_what_is_kept_is_bounded():
     given = {"evidence": [{"unit": "u" * 99, "quote": "q " * 5_000}], "diagnostic": "d " * 5_000, "level": 1}
     decision = judged(given, bundle_of("global_diagnostic")).decisions[0]
     assert (len(decision.evidence[0]["unit_id"]), len(decision.evidence[0]["quote"])) == (40, 2_000)
+
+
+# Words in quotation marks are found whatever marks are used, and apostrophes are none.
+
+
+@pytest.mark.parametrize(
+    ("explanation", "expected"),
+    [
+        ('It says "warm air rises" and “it cools”.', ["warm air rises", "it cools"]),
+        ("It's not what the pupils' teacher didn't say.", []),
+        ("He writes 'the kettle's lid', not 'x'.", ["the kettle's lid"]),
+        ("«eau froide» und „zu kalt“, »so nicht«", ["eau froide", "zu kalt", "so nicht"]),
+        ('"same" and "same" again', ["same"]),
+        ('an open " mark', []),
+        ("", []),
+    ],
+)
+def test_quotes(explanation: str, expected: list[str]) -> None:
+    assert quotes_in(explanation) == expected

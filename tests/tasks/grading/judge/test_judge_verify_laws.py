@@ -5,7 +5,6 @@ import random
 import sys
 from collections import Counter
 
-import jsonschema
 import pytest
 from builders.bundles import bundle, criterion, trait
 from builders.canonical import canonical
@@ -16,7 +15,7 @@ from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.text.fold import fold
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.evidence import HOLDS, Subject
-from rubricflow.tasks.grading.judge.schema import PLAIN, checklist, citing
+from rubricflow.tasks.grading.judge.schema import PLAIN
 from rubricflow.tasks.grading.judge.score import score
 from rubricflow.tasks.grading.judge.verify import verify
 
@@ -139,37 +138,8 @@ def test_verifying_the_canonical_artifact_changes_and_finds_nothing(case):
     assert set(again.violations) == counted | undecided
 
 
-@settings(max_examples=20)
-@given(cases())
-def test_the_canonical_artifact_is_written_in_the_contract(case):
-    bundle, artifact, subject = case
-    verdict = verify(artifact, bundle, bundle.criteria, subject)
-    schema = citing(checklist(bundle.criteria), subject.units, subject.names)
-    may_cite = {"local_quote": sentences(subject)}
-    if all(d.level is not None for d in verdict.decisions) and all(
-        row["unit_id"] in may_cite.get(criterion.evidence, subject.by_id)
-        for criterion, d in zip(bundle.criteria, verdict.decisions, strict=True)
-        for row in d.evidence
-        if row["status"] in HOLDS
-    ):
-        left = canonical(verdict, bundle.criteria, subject.text, subject.names)
-        is_supported = all(d.action != "counted" for d in verdict.decisions)
-        assert jsonschema.Draft202012Validator(schema).is_valid(left) == is_supported
-
-
 def sentences(subject):
     return {unit.unit_id for unit in subject.units if unit.kind == "sentence"}
-
-
-@settings(max_examples=20)
-@given(cases(), st.randoms(use_true_random=False))
-def test_order_of_the_criteria_in_the_reply_does_not_matter(case, rng):
-    bundle, artifact, subject = case
-    shuffled = list(artifact["decisions"].items())
-    rng.shuffle(shuffled)
-    assert verify({"decisions": dict(shuffled)}, bundle, bundle.criteria, subject) == verify(
-        artifact, bundle, bundle.criteria, subject
-    )
 
 
 def is_in(quote, region):
@@ -290,7 +260,7 @@ def _calls(kind, size):
 
 @pytest.mark.parametrize(
     ("kind", "size"),
-    [("one word", 20_000), ("short", 20_000), ("accents", 20_000), ("lines", 5_000), ("dots", 5_000)],
+    [("one word", 10_000), ("short", 10_000), ("accents", 10_000), ("lines", 3_000), ("dots", 3_000)],
 )
 def test_quotes_from_a_long_response_take_linearly_many_steps(kind, size):
     fold.cache_clear()

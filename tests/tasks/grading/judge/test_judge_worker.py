@@ -136,16 +136,6 @@ def test_a_part_that_a_killed_command_left_to_a_worker_is_judged_once(
     assert not set(rest.pieces) & {f"judge {name}" for name in finished}
 
 
-def test_inputs_are_cut_once_and_hold_what_is_judged(tmp_path: Path) -> None:
-    given = assigned(tmp_path)
-    run, shards = given.run, [Shard(f"{n:05d}", 3, False) for n in range(4)]
-    cut(given, shards)
-    kept = {path: path.stat().st_mtime_ns for path in (run.folder / "shard_inputs").rglob("*.parquet")}
-    assert [run.shard(ShardInputs, given.inputs, shard.name).num_rows for shard in shards] == [3] * 4
-    cut(given, shards)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-
-
 def test_a_killed_cut_goes_on_and_a_judged_shard_is_not_cut(tmp_path: Path) -> None:
     given = assigned(tmp_path)
     run, shards = given.run, [Shard(f"{n:05d}", 3, n == 0) for n in range(4)]
@@ -179,13 +169,6 @@ def test_a_trained_grader_judges_where_the_command_runs(tmp_path: Path) -> None:
         judge.fn(
             given.run, PLAN, tmp_path, given.items, given.responses, given.bundles, grader=object(), placement=DASK
         )
-
-
-def test_what_is_sent_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    share = door.share_of(assigned(Path("relative")), [Shard("00000", 3, False)])
-    assert share.assignment.base == tmp_path / "relative"
-    assert share.assignment.run.folder.is_absolute()
 
 
 def test_no_more_shards_at_once_than_the_server_takes_calls() -> None:

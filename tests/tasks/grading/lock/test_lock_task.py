@@ -143,24 +143,3 @@ def test_a_tolerance_as_wide_as_the_scale_does_not_fit(tmp_path: Path, tolerance
 
 def test_where_nobody_scored_any_tolerance_fits(tmp_path: Path) -> None:
     fitted(tmp_path, 99, rater_kind="replayed")
-
-
-def test_what_is_stored_unlocks(tmp_path: Path) -> None:
-    run, refs = locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE))
-    found = {
-        row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in run.read(refs.bundles).to_pylist()
-    }
-    assert [c.text for c in found["i"].criteria] == ["Heat i", "Light"]
-    assert found["mine"].scale.max == 10
-
-
-@pytest.mark.parametrize("kind", ["human", "replayed"])
-def test_a_mark_of_an_unknown_criterion_stops_the_lock(tmp_path: Path, kind: str) -> None:
-    with pytest.raises(InputError, match="rubric 'mine' has no criterion 'b'"):
-        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("b", 0), kind=kind)
-
-
-@pytest.mark.parametrize("kind", ["human", "replayed"])
-def test_a_mark_of_an_unknown_level_stops_the_lock(tmp_path: Path, kind: str) -> None:
-    with pytest.raises(InputError, match="rubric 'mine' has levels 0 to 1 for it"):
-        locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("a", 2), kind=kind)

@@ -287,7 +287,7 @@ def test_groups_that_are_too_small_are_not_shown() -> None:
 
 @pytest.mark.parametrize("where", ["text", "item", "rater", "group"])
 def test_what_people_wrote_is_text_wherever_it_stands(where: str) -> None:
-    plain: dict[str, Any] = {"items": 2, "each": 150}
+    plain: dict[str, Any] = {"items": 2, "each": 60}
     hostile = (
         plain
         | {

@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from builders.rows import connected
+from builders.rows import attempt, connected, grading, judgment, response
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,15 +22,6 @@ def counted(target: str = "mean", **rows: list[dict[str, Any]]) -> dict[str, lis
     return {name: found.to_pylist() for name, found in counts(connection, target).items()}
 
 
-def response(name: str, **more: Any) -> dict[str, Any]:
-    return {"response_id": name, "item_id": "i", "text": "x" * 7, "split": "test", "groups": []} | more
-
-
-def grading(name: str, rater: str, score: float | None, **more: Any) -> dict[str, Any]:
-    row = {"response_id": name, "item_id": "i", "rater_id": rater, "rater_kind": "human", "sample": 0, "score": score}
-    return row | {"trait_scores": [], "signals": [], "status": "unscored" if score is None else "scored"} | more
-
-
 def prediction(name: str, score: float | None, **more: Any) -> dict[str, Any]:
     row = {"response_id": name, "item_id": "i", "rater_id": "judge", "split": "test", "score": score, "clipped": False}
     return row | {"route": "review", "route_reason": "risk"} | more
@@ -44,13 +35,13 @@ def test_nothing_is_counted_where_there_is_nothing() -> None:
     assert not any(found.values())
 
 
-@pytest.mark.parametrize(("target", "labelled"), [("mean", {"a", "b"}), ("anna", {"a"}), ("board", {"c"})])
+@pytest.mark.parametrize(("target", "labelled"), [("mean", {"a", "b"}), ("hanna", {"a"}), ("board", {"c"})])
 def test_a_response_is_labelled_where_the_human_score_that_counts_is_there(target: str, labelled: set[str]) -> None:
     people = [
-        grading("a", "anna", 1.0),
-        grading("a", "ben", 2.0),
-        grading("b", "ben", 2.0),
-        grading("b", "anna", None),
+        grading("a", "hanna", 1.0),
+        grading("a", "hugo", 2.0),
+        grading("b", "hugo", 2.0),
+        grading("b", "hanna", None),
         grading("c", "board", 2.0, rater_kind="adjudication"),
         grading("d", "judge", 2.0, rater_kind="llm"),
     ]
@@ -78,7 +69,6 @@ def test_passages_to_read_are_at_most_fifty_of_a_kind_with_peoples_word_and_the_
     look |= {"percent": None, "lacks": None, "limit": None, "start": 4, "end": 8, "probability": 0.25}
     names = [f"a{number}" for number in range(60)]
     kinds = [{"kind": "credit", "doubted": True}, {"kind": "missing", "doubted": False}]
-    mark = {"criterion_id": "C", "rater_id": "anna", "rater_kind": "human", "sample": 0, "evidence": []}
     rows = counted(
         responses=[response(name, text="the rain fell") for name in names],
         items=[{"item_id": "i", "rubric_id": "r", "question": "", "key_elements": [], "type": "open"}],
@@ -86,26 +76,23 @@ def test_passages_to_read_are_at_most_fifty_of_a_kind_with_peoples_word_and_the_
         supports=[
             look | kind | {"response_id": name} for kind in kinds for name in names[:: 1 if kind["doubted"] else 30]
         ],
-        judgments=[mark | {"response_id": name, "decision": 0, "action": "none"} for name in names],
+        judgments=[judgment(name, "C", 0, "hanna") for name in names],
     )["to_read"]
     assert [row["look"] for row in rows] == ["credit, doubted"] * 50 + ["no credit"] * 2
     assert [*rows[0].values()][1:5] == ["do not", "Names it.", "rain", "0.25"]
 
 
 def test_quotes_and_decisions_of_people_are_not_the_machines() -> None:
-    def judgment(
-        name: str, rater: str, kind: str, decision: int | None, verified: bool | None, *status: str
-    ) -> dict[str, Any]:
+    def decided(name: str, decision: int | None, *status: str, rater: str = "m", **more: Any) -> dict[str, Any]:
         quotes = [{"unit_id": None, "quote": "q", "start": None, "end": None, "status": one} for one in status]
-        row = {"response_id": name, "criterion_id": "G", "rater_id": rater, "rater_kind": kind, "sample": 0}
-        return row | {"decision": decision, "verified": verified, "evidence": quotes, "action": "none"}
+        return judgment(name, "G", decision, rater, evidence=quotes, **more)
 
     found = counted(
         judgments=[
-            judgment("a", "judge", "llm", 1, True, "verified", "fabricated"),
-            judgment("b", "judge", "llm", 1, None),
-            judgment("c", "judge", "llm", None, None, "fabricated"),
-            judgment("a", "anna", "human", 1, None, "verified"),
+            decided("a", 1, "verified", "fabricated", verified=True),
+            decided("b", 1),
+            decided("c", None, "fabricated"),
+            decided("a", 1, "verified", rater="hanna"),
         ]
     )
     assert {row["status"]: row["n"] for row in found["quotes"]} == {"verified": 1, "fabricated": 2}
@@ -119,12 +106,11 @@ def test_quotes_and_decisions_of_people_are_not_the_machines() -> None:
 @pytest.mark.parametrize(("bundle_id", "counts_it"), [(None, False), ("b", True)])
 def test_what_the_data_recorded_of_a_machine_is_not_the_judges(bundle_id: str | None, counts_it: bool) -> None:
     quote = {"unit_id": None, "quote": "q", "start": None, "end": None, "status": "verified"}
-    judgment = {"response_id": "a", "criterion_id": "G", "rater_id": "m", "rater_kind": "replayed", "sample": 0}
-    judgment |= {"bundle_id": bundle_id, "decision": 1, "evidence": [quote], "action": "none"}
+    decided = judgment("a", "G", rater_kind="replayed", bundle_id=bundle_id, evidence=[quote])
     rows = [
         grading("a", "m", score, sample=n, rater_kind="replayed", bundle_id=bundle_id) for n, score in ((0, 1), (1, 2))
     ]
-    found = counted(gradings=rows, judgments=[judgment])
+    found = counted(gradings=rows, judgments=[decided])
     assert [sum(row["n"] for row in found[query]) for query in ("quotes", "decisions")] == [counts_it] * 2
     assert found["repeats"][0]["responses"] == counts_it
 
@@ -133,25 +119,13 @@ def test_repeats_are_the_machines_scores_of_one_response() -> None:
     machine = {"rater_kind": "llm"}
     rows = [grading("a", "judge", score, sample=at, **machine) for at, score in enumerate((1.0, 1.0, 1.0))]
     rows += [grading("b", "judge", score, sample=at, **machine) for at, score in enumerate((1.0, 3.0))]
-    rows += [grading("c", "judge", 1.0, **machine), grading("c", "anna", 2.0), grading("c", "ben", 1.0)]
+    rows += [grading("c", "judge", 1.0, **machine), grading("c", "hanna", 2.0), grading("c", "hugo", 1.0)]
     assert counted(gradings=rows)["repeats"] == [{"responses": 2, "same": 1, "asked": 3, "spread": 1.0}]
 
 
 def test_tokens_that_no_backend_counts_stay_unknown() -> None:
-    row = {"response_id": "a", "rater_id": "judge", "sample": 0, "part": "all", "role": "grade", "request_digest": "d"}
-    row |= {
-        "model": "m",
-        "seed": 0,
-        "reply": "{}",
-        "mends": [],
-        "memory": [],
-        "characters": {},
-        "stored": False,
-        "violations": [],
-    }
-    found = counted(attempts=[row | {"attempt": 0, "prompt_tokens": 5}, row | {"attempt": 1, "violations": ["v"]}])[
-        "attempts"
-    ]
+    rows = [attempt("a", prompt_tokens=5), attempt("a", attempt=1, violations=["v"])]
+    found = counted(attempts=rows)["attempts"]
     assert [(one["violated"], one["calls"], one["prompt_tokens"], one["completion_tokens"]) for one in found] == [
         (False, 1, 5, None),
         (True, 1, None, None),

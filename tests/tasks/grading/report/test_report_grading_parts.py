@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from rubricflow.tasks.core.contracts.tables.calibration import ReleaseRules
 from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 from rubricflow.tasks.core.contracts.tables.evaluation import RATER_FLAGS, RaterEffects
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Prices
+from rubricflow.tasks.core.display.charts import Axis
 from rubricflow.tasks.core.display.page import Figure, Fold, Grid, Named, Part, Section, Text
 from rubricflow.tasks.core.display.say import plain
 from rubricflow.tasks.core.display.verdict import needs_of
@@ -27,7 +29,8 @@ from rubricflow.tasks.core.stats.promise import UNLIKELY, MarkedAnswers, exact_i
 from rubricflow.tasks.core.stats.verdict import Estimate
 from rubricflow.tasks.grading.calibrate.release import ReleaseCandidates, _promise
 from rubricflow.tasks.grading.report.agreement import MACHINE, WORDS, RankedRater, Ranking, made_of, raters_section
-from rubricflow.tasks.grading.report.evidence import evidence_section
+from rubricflow.tasks.grading.report.charts import LEAST_SPAN, Dot, ForestRow, forest_axis, forest_row
+from rubricflow.tasks.grading.report.evidence import Group, _groups_title, evidence_section
 from rubricflow.tasks.grading.report.figures import QUERIES, Figures
 from rubricflow.tasks.grading.report.gates import nothing_released
 from rubricflow.tasks.grading.report.made import cost_facts
@@ -282,3 +285,57 @@ def test_the_view_of_costs_adds_up_as_the_prices_say() -> None:
     assert sum(filter(None, found["usd"].to_pylist())) == pytest.approx(expected)
     assert sum(found["unknown"].to_pylist()) == unknown
     assert sum(found["calls"].to_pylist()) == 600
+
+
+# The heading over groups of authors names the one that differs most.
+
+
+def test_the_heading_names_of_the_groups_that_differ_the_one_that_does_most() -> None:
+    inside, low, high = (
+        Group(name, Estimate(value), said)
+        for name, value, said in (("a", 0.9, "inside"), ("b", -0.4, "outside"), ("c", 0.2, "outside"))
+    )
+    assert _groups_title([[inside, high]]) == "One group differs: c, scored 0.20 SD too high"
+    assert _groups_title([[inside], [high, low]]) == "2 groups differ, most b, scored 0.40 SD too low"
+
+
+# Plots put values where their axis says: places and sides, read back from the SVG.
+
+
+UNIT = Axis(0.0, 1.0, (0.0, 0.5, 1.0), 2, 98)
+
+
+def marks(svg: str, tag: str, shape: str, *names: str) -> list[tuple[float, ...]]:
+    """Numbers of these attributes of every mark of a class."""
+    rows = []
+    for attributes in re.findall(rf"<{tag} ([^>]*)", svg):
+        told = dict(re.findall(r'([\w-]+)="(.*?)"', attributes))
+        if told.get("class") == shape:
+            rows.append(tuple(float(told[name].removesuffix("%")) for name in names))
+    return rows
+
+
+def axis_of(*estimates: Estimate, band: float | None = None) -> Axis:
+    return forest_axis([ForestRow("", 0, (Dot(estimate, "m"),), ()) for estimate in estimates], band)
+
+
+def test_a_forest_axis_does_not_blow_up_a_difference_of_nothing() -> None:
+    near = axis_of(Estimate(0.80), Estimate(0.81))
+    assert near.high - near.low >= LEAST_SPAN
+    wide = axis_of(Estimate(0.5, 0.1, 0.9))
+    assert (wide.low, wide.high) == (0, 1)
+    assert axis_of(Estimate(0.0), band=0.1).low <= -0.1
+
+
+def test_a_row_has_the_machine_above_people_each_with_its_interval() -> None:
+    dots = [Dot(Estimate(0.5, 0.25, 0.75), "m"), Dot(Estimate(0.6, 0.5, 1.0), "h")]
+    svg = str(forest_row(dots, UNIT))
+    ((machine, upper),), ((people, lower),) = (marks(svg, "circle", shape, "cx", "cy") for shape in ("mf", "hf"))
+    assert (machine, people) == pytest.approx((50, 59.6))
+    assert upper < lower
+    assert marks(svg, "line", "ml", "x1", "y1", "x2", "y2") == [(26, upper, 74, upper)]
+    assert marks(svg, "line", "hl", "x1", "y1", "x2", "y2") == [(50, lower, 98, lower)]
+
+
+def test_an_undefined_figure_has_no_mark() -> None:
+    assert "circle" not in str(forest_row([Dot(Estimate(None), "m")], UNIT))
