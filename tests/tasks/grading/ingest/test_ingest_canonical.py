@@ -166,14 +166,15 @@ def test_authors_and_groups_of_blank_cells_are_none() -> None:
     assert [r["groups"] for r in found.responses.values()] == [{"first": "no"}, {}]
 
 
-@pytest.mark.parametrize("cell", [None, math.nan, ""])
-def test_a_missing_text_is_an_empty_response(cell: Any) -> None:
-    assert canonical([items(), responses(answer=["x", cell])]).responses["r2"]["text"] == ""
+ODD = "  a\r\n\x00\u202e é e\u0301 \U0001f600 "
 
 
-def test_a_text_stays_as_it_stands() -> None:
-    text = "  a\r\n\x00\u202e é e\u0301 \U0001f600 "
-    assert canonical([items(), responses(answer=[text, ""])]).responses["r1"]["text"] == text
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [(None, ""), (math.nan, ""), ("", ""), (ODD, ODD), ("a\ud83d b \U0001f600", "a\ufffd b \U0001f600")],
+)
+def test_a_text_stays_as_it_stands_but_for_half_a_surrogate_pair(cell: Any, text: str) -> None:
+    assert canonical([items(), responses(answer=["x", cell])]).responses["r2"]["text"] == text
 
 
 def test_a_split_of_the_source_is_kept() -> None:
@@ -445,16 +446,18 @@ def settled(
     return surveyed([items(), table, (SETTLED, frame(rid=rid, split=split, score=score))], target=target).given
 
 
-def test_a_chosen_label_is_on_neither_side_once_it_is_there() -> None:
-    assert settled(["r1", "r2", "r3"], ["chosen", "", "chosen"], ["1", "2", ""]) == ["chosen", None, None]
-
-
-def test_a_chosen_label_of_another_than_the_target_says_nothing() -> None:
-    assert settled(["r1"], ["chosen"], ["1"], target="a") == [None, None, None]
-
-
-def test_a_label_that_was_there_anyway_stays_what_it_was() -> None:
-    assert settled(["r1", "r2"], ["chosen", "chosen"], ["1", "2"], known=("3", "", "")) == [None, "chosen", None]
+@pytest.mark.parametrize(
+    ("split", "score", "more", "given"),
+    [
+        (["chosen", "", "chosen"], ["1", "2", ""], {}, ["chosen", None, None]),  # once it is there
+        (["chosen", "", ""], ["1", "", ""], {"target": "a"}, [None, None, None]),  # of another than the target
+        (["chosen", "chosen", ""], ["1", "2", ""], {"known": ("3", "", "")}, [None, "chosen", None]),  # there anyway
+    ],
+)
+def test_a_chosen_label_is_on_neither_side(
+    split: list[str], score: list[str], more: dict[str, Any], given: list[str | None]
+) -> None:
+    assert settled(["r1", "r2", "r3"], split, score, **more) == given
 
 
 def test_a_file_of_scores_says_chosen_or_nothing() -> None:
@@ -466,13 +469,6 @@ def test_a_file_of_scores_says_chosen_or_nothing() -> None:
 def test_only_a_file_of_scores_says_what_was_chosen() -> None:
     with pytest.raises(ValueError, match="responses have a split of their own"):
         remade(RESPONSES, split="split")
-
-
-def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
-    assert (
-        canonical([items(), responses(answer=["a\ud83d b \U0001f600", ""])]).responses["r1"]["text"]
-        == "a\ufffd b \U0001f600"
-    )
 
 
 def test_a_filter_on_what_another_emptied_leaves_nothing() -> None:

@@ -1,7 +1,11 @@
 """Prompts: everything filled in one pass, the fence closed by nobody but us."""
 
+from __future__ import annotations
+
 import json
 import re
+from itertools import product
+from typing import Any, get_args
 
 import pytest
 from builders.bundles import THREE, bundle, criterion, trait
@@ -9,17 +13,20 @@ from builders.cases import case
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.bundle import Trait
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, EvidenceType, Rubric, Scale, Trait
+from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.engine import ROOM, Sampling
+from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.backend import Scripted
-from rubricflow.tasks.core.llm.request import digest
+from rubricflow.tasks.core.llm.request import Request, digest
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
-from rubricflow.tasks.grading.judge.rows import Rater
+from rubricflow.tasks.grading.judge.rows import Case, Rater
+from rubricflow.tasks.grading.lock.bundles import lock
 
-PROTOCOLS = {
+FORMULAS = {
     "rulers": "trait_mean",
     "checked_score": "trait_mean",
     "pointwise": "weighted_points",
@@ -42,7 +49,7 @@ def bundle_of(name="rulers", **protocol):
         criterion("P1", text="names the cause", levels=("no", "yes"), weight=3),
         criterion("G", text="flows", evidence="global_diagnostic"),
     )
-    return bundle(*criteria, ends=(0, 5, 0.5), text="THE RUBRIC", name=name, final_score=PROTOCOLS[name], **protocol)
+    return bundle(*criteria, ends=(0, 5, 0.5), text="THE RUBRIC", name=name, final_score=FORMULAS[name], **protocol)
 
 
 def fences(text):
@@ -50,7 +57,7 @@ def fences(text):
     return [line for line in re.split(r"[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]", text) if line.startswith("=====")]
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", FORMULAS)
 def test_every_placeholder_is_filled(name):
     bundle = bundle_of(name)
     system = prompt.system(bundle, bundle.criteria, "WHY?", "PASSAGE", bundle.traits)
@@ -62,7 +69,7 @@ def test_every_placeholder_is_filled(name):
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in prompt.FOLDER.iterdir()))
 def test_every_template_has_a_test_or_a_protocol(name):
-    assert name in {*PROTOCOLS, *OTHERS, *ELSEWHERE}
+    assert name in {*FORMULAS, *OTHERS, *ELSEWHERE}
 
 
 def test_a_trait_is_shown_with_its_range_and_its_anchors():
@@ -78,7 +85,7 @@ def test_a_placeholder_without_a_value_is_a_key_error():
 
 
 @pytest.mark.parametrize("injected", INJECTIONS)
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", FORMULAS)
 def test_no_value_is_read_as_a_template(name, injected):
     bundle = bundle_of(name)
     assert injected in prompt.response(injected, units(injected))
@@ -199,3 +206,67 @@ def test_more_is_asked_for_than_the_context_holds_only_up_to_half_of_it():
     (free,), (bound,), (tight,) = (requests(60, context_tokens=n) for n in (None, 8192, 1500))
     assert free.sampling.max_tokens > 4096
     assert (bound.sampling.max_tokens, tight.sampling.max_tokens) == (4096, ROOM)
+
+
+# What a prompt asks for is what its contract has room for: no field more, none less, whatever evidence is wanted.
+
+
+PROMPTED = sorted(name for name, of in PROTOCOLS.items() if not of.is_trained)
+"""A trained grader reads no prompt."""
+TYPES: tuple[EvidenceType, ...] = get_args(EvidenceType)
+TEXT = "Heat is motion. It really is."
+_NAMED = re.compile(r"C\d+|t|\d+")
+"""What the rubric names: criteria, traits, and points by their numbers."""
+
+
+def requests_of(
+    protocol: str, types: tuple[EvidenceType, ...], evidence: str = "typed", several: int = 1
+) -> list[Request]:
+    """What is asked first about a response, under a rubric whose criteria take these types of evidence."""
+    criteria = tuple(
+        Criterion(id=f"C{at}", trait="t", text=f"names part {at}", evidence=of) for at, of in enumerate(types)
+    )
+    traits = (Trait(id="t", name="T", min=0, max=5),)
+    rubric = Rubric(
+        rubric_id="r", title="R", text="THE RUBRIC", scale=Scale(min=0, max=5), traits=traits, criteria=criteria
+    )
+    judge = Judge.model_validate({"protocol": protocol, "criteria_per_call": several})
+    bundle: Bundle = lock(rubric, judge.as_protocol(), ("technical",), evidence)
+    case = Case("r1", "i1", TEXT, tuple(units(TEXT)), "What is heat?", None, bundle, "b", "It is motion.")
+    return first_requests(case, Rater("r", "llm", Scripted([])))
+
+
+def in_form(request: Request) -> set[str]:
+    """The fields of the form that ends a prompt, a worked example left out."""
+    form = request.messages[0].content.rpartition("Answer with one JSON object")[2].partition("A worked example")[0]
+    return {name for name in re.findall(r'"(\w+)":', form) if not _NAMED.fullmatch(name)}
+
+
+def in_contract(schema: Any) -> set[str]:
+    """The fields of a JSON Schema, without the ids of criteria and traits."""
+    if isinstance(schema, list):
+        return {name for part in schema for name in in_contract(part)}
+    if not isinstance(schema, dict):
+        return set()
+    mine = set(schema.get("properties", {}))
+    return {name for name in mine if not _NAMED.fullmatch(name)} | in_contract(list(schema.values()))
+
+
+@pytest.mark.parametrize("evidence", ["typed", "off"])
+@pytest.mark.parametrize("protocol", PROMPTED)
+@pytest.mark.parametrize("several", [1, 2])
+def test_the_form_is_the_contract(protocol: str, several: int, evidence: str) -> None:
+    if several > 1 and protocol != "pointwise":
+        return
+    for types in product(TYPES, repeat=2):
+        for request in requests_of(protocol, types, evidence, several):
+            assert in_form(request) == in_contract(dict(request.schema or {}))
+
+
+@pytest.mark.parametrize("protocol", PROMPTED)
+def test_no_json_in_a_prompt_has_a_blank_that_the_grammar_forbids(protocol: str) -> None:
+    for types in product(TYPES, repeat=2):
+        for request in requests_of(protocol, types):
+            shown = "\n".join(message.content for message in request.messages)
+            assert re.search(r'"[\w ]+": ?["{\[<]', shown), "no form is shown"
+            assert not re.search(r'": |[\]}"0-9>], "', shown)

@@ -91,16 +91,6 @@ def test_an_artifact_becomes_a_rubric_with_ids_ranges_and_anchors() -> None:
     assert (made.text, made.scale) == (PROSE, rubric().scale)
 
 
-def test_authored_traits_stay_as_they_are() -> None:
-    source = rubric(traits=TRAITS)
-    made = checked({"traits": {"form": {"items": [item("It ends.")]}, "ideas": {"items": [item()]}}}, source).value
-    assert made.traits == source.traits
-    assert [(c.id, c.trait, c.text) for c in made.criteria] == [
-        ("I01", "ideas", "The writer takes a position."),
-        ("I02", "form", "It ends."),
-    ]
-
-
 def test_an_id_that_people_may_have_marked_is_not_used_anew() -> None:
     marked = [{"id": "I01", "trait": "ideas", "text": "Takes a position."}]
     made = checked(
@@ -163,15 +153,6 @@ def test_the_prompt_shows_the_question_only_where_the_rubric_has_one_item() -> N
     assert "{{" not in alone.messages[0].content
 
 
-def test_several_items_share_a_rubric_and_the_question_is_left_out() -> None:
-    asked = Scripted([json.dumps(artifact())])
-    plan, known = RubricSettings(file="r.yaml", induce=PLAN), {"letter": rubric()}
-    items = [{"rubric_id": "letter", "question": f"Question {n}", "context": None} for n in (1, 2)]
-    with ReplyStore(":memory:") as replies:
-        as_judged(known, known, items, plan, Maker(asked, replies, Sampling(), True))
-    assert "Question" not in asked.asked[0].messages[0].content
-
-
 def test_seed_and_temperature_are_the_plans_and_the_reply_may_be_long_enough() -> None:
     drawn = induction(rubric(), Induce(criteria=20, seed=5), Sampling(seed=1, top_p=0.9, max_tokens=64)).sampling
     assert (drawn.seed, drawn.temperature, drawn.top_p) == (5, 0.7, 0.9)
@@ -192,20 +173,6 @@ def test_a_broken_artifact_is_mended_within_two_calls_that_say_what_is_wrong() -
     assert asked.asked[1].messages[1].content == "no JSON"
     assert "- unreadable:no_object" in asked.asked[1].messages[2].content
     assert [c.text for c in made.rubric.criteria] == ["The writer takes a position."]
-
-
-def test_after_two_repairs_the_rubric_is_named() -> None:
-    asked = Scripted(lambda request: f"no JSON {len(request.messages)} {request.messages[-1].content[-1:]}")
-    with pytest.raises(InputError, match=r"rubric 'letter': no usable induce by 'scripted': unreadable:no_object"):
-        induced(rubric(), asked)
-    assert asked.calls <= 3
-
-
-def test_a_model_that_gives_no_reply_is_named_at_once() -> None:
-    asked = Scripted([Reply(error="too_long: the prompt has 9,000 tokens")])
-    with pytest.raises(InputError, match=r"rubric 'letter'.*too_long: the prompt has 9,000 tokens"):
-        induced(rubric(), asked)
-    assert asked.calls == 1
 
 
 def test_what_was_induced_once_is_not_asked_again() -> None:
@@ -289,11 +256,6 @@ def test_the_door_locks_what_was_induced_and_keeps_the_calls(tmp_path: Path) -> 
     items = json.loads(row["calls"][0]["reply"])["traits"][0]["items"]
     assert [c.text for c in bundle.criteria] == [item["text"] for item in items]
     assert (bundle.protocol.echo, bundle.protocol.levels_shown) == ("refused", "ascending")
-
-
-def test_a_rubric_without_criteria_needs_to_be_induced(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="rubric 'letter': has no trait"):
-        written(tmp_path, [PLAIN])
 
 
 def test_a_rubric_without_prose_cannot_be_induced(tmp_path: Path) -> None:

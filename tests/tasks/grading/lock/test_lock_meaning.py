@@ -127,11 +127,3 @@ def test_a_guide_follows_on_its_author_s_prose(own: str, guide: str | None, text
 )
 def test_prose_explains_a_score_only_where_it_names_scores(prose: str, names: bool) -> None:
     assert (unexplained(prompts(rubric(text=prose), "dhs")[1]) == []) == names
-
-
-@pytest.mark.parametrize(("weights", "shown"), [((1.0, 1.0), False), ((1.0, 2.0), True), ((1.0, -1.0), True)])
-def test_who_states_a_score_sees_the_weights_that_it_depends_on(weights: tuple[float, ...], shown: bool) -> None:
-    criteria = [{"id": f"P{n}", "trait": "t", "text": "Names it.", "weight": w} for n, w in enumerate(weights)]
-    told = prompts(rubric(criteria=criteria), "dhs")[0][0]
-    assert ("(weight " in told) == shown
-    assert "(weight " not in prompts(rubric(criteria=criteria), "pointwise")[0][0]

@@ -86,10 +86,6 @@ def test_a_mark_that_the_rubric_of_its_response_does_not_have_is_named(mark: tup
     assert found == Offence("x", "a", mark[1], f"rater 'a' marked response 'x' with {rule}")
 
 
-def test_marks_that_the_rubrics_have_pass() -> None:
-    assert unknown_mark(marks(("w", "P2", 2), ("x", "P1", 0), ("x", "P3.a", 1)), ANSWERED, RUBRIC_OF) is None
-
-
 def data(source: dict[str, Any]) -> Data:
     return Data.model_validate({"folder": "in", "sources": [{"file": "other.csv"}, {"file": "a.csv"} | source]})
 
@@ -108,17 +104,6 @@ def test_the_place_of_a_mark_is_its_row_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "in" / "a.csv").write_text("id,point,mark\nx,P1,1\nx,P2,9\n")
     source = {"marks": {"response_id": "id", "rater_id": {"const": "a"}, "criterion_id": "point", "level": "mark"}}
     assert mark_place(data(source), tmp_path, Offence("x", "a", "P2", "")) == ("a.csv", 2, "mark", 3)
-
-
-def test_a_score_in_a_later_file_of_the_same_rater_has_its_place_there(tmp_path: Path) -> None:
-    scores = {
-        "responses": {"response_id": "id", "item_id": "id", "text": "id"},
-        "scores": [{"rater": "a", "score": "one"}],
-    }
-    for name, row in (("a.csv", "x,1"), ("b.csv", "y,9")):
-        (tmp_path / name).write_text(f"id,one\n{row}\n")
-    classes = Data.model_validate({"sources": [{"file": name} | scores for name in ("a.csv", "b.csv")]})
-    assert score_place(classes, tmp_path, Offence("y", "a", None, "")) == ("b.csv", 1, "one", 2)
 
 
 def test_the_place_of_a_score_is_that_of_the_row_that_gives_one(tmp_path: Path) -> None:
@@ -161,7 +146,3 @@ def test_every_score_that_ingest_reads_has_the_place_of_its_cell(
             if len(of_one) == 1:
                 place = score_place(data, Path(folder), Offence(name.strip(), "a", None, ""))
                 assert table[place.row - 1][header.index(place.field)] == mark
-
-
-def test_a_layouts_rows_have_no_place_here() -> None:
-    assert score_place(Data(layout="mohler"), Path(), Offence("x", "a", None, "")) is None

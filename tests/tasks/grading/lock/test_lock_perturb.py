@@ -13,7 +13,6 @@ from builders.rows import item
 from builders.studies import study
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Rubric, Scale
-from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.contracts.settings.study import RubricSettings
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
@@ -76,15 +75,6 @@ def other(**changes: Any) -> dict[str, Any]:
         return [turned(item) for item in value] if isinstance(value, list) else f"{value} indeed"
 
     return turned(words(rubric())) | changes
-
-
-def test_the_bands_of_prose_are_found_and_what_stands_around_them_is_not() -> None:
-    found = bands(TEXT, SCALE)
-    assert [(band.score, TEXT[band.body : band.end].strip()) for band in found] == [
-        (3, "It argues. It proves."),
-        (2, "It argues."),
-        (1, "It does neither."),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -196,11 +186,6 @@ def variant(name: str, source: Rubric, backend: Any = None, **plan: Any) -> Made
     with ReplyStore(":memory:") as replies:
         maker = Maker(backend or Offline(offline.MODEL, offline.answer), replies, Sampling(), True)
         return as_judged({"r": source}, {"r"}, [{"rubric_id": "r", "question": "Q"}], rubrics, maker)["r"]
-
-
-def test_a_paraphrase_that_cannot_be_had_names_the_rubric() -> None:
-    with pytest.raises(InputError, match="rubric 'r': no usable paraphrase by 'scripted'"):
-        variant("paraphrased", rubric(), Scripted(["no", "nor", "never"]))
 
 
 def test_what_is_induced_is_induced_from_the_variant() -> None:

@@ -65,31 +65,8 @@ def test_sentences_of_the_reference_answer_become_gold_points() -> None:
     assert [trait.bounds for trait in made.traits] == [(0, 5, 0.5)]
 
 
-def test_key_elements_become_criteria_of_the_plans_kind() -> None:
-    made = derived(item(), FROM_ELEMENTS)
-    assert [(c.text, c.kind, c.evidence) for c in made.criteria] == [
-        ("heat", "checklist", "none"),
-        ("light", "checklist", "none"),
-    ]
-
-
 def listed(name: str, **changes: Any) -> dict[str, Any]:
     return {"id": name, "text": f"Names {name}.", "weight": 2.0, "levels": [], "parent": None} | changes
-
-
-def test_listed_criteria_are_taken_as_they_are() -> None:
-    rows = [listed("b", weight=-1.0, levels=["no", "once", "often"]), listed("a"), listed("a.1", parent="a")]
-    rows += [listed("condition", weight=0.0)]
-    made = derived(item(criteria=rows), FROM_LIST)
-    assert [(c.id, c.text, c.weight, c.parent) for c in made.criteria] == [
-        ("b", "Names b.", -1, None),
-        ("a", "Names a.", 2, None),
-        ("a.1", "Names a.1.", 2, "a"),
-        ("condition", "Names condition.", 0, None),
-    ]
-    assert {(c.kind, c.evidence, c.trait) for c in made.criteria} == {("criterion", "none", "content")}
-    assert [c.levels for c in made.criteria[:2]] == [("no", "once", "often"), ("not met", "met")]
-    assert (made.text, len(made.traits)) == ("", 1)  # a model answer is no rubric's prose
 
 
 @pytest.mark.parametrize(
@@ -240,13 +217,6 @@ def test_marks_that_are_no_multiple_of_the_step_are_refused(step: float, rule: s
         derived(item(key_elements=["Heat."], key_weights=[2.5]), Derived(origin="key_elements", step=step))
 
 
-def test_authored_rubrics_are_read_by_id_in_order(tmp_path: Path) -> None:
-    path = written(tmp_path, rubric(criterion("b"), criterion("a")), rubric(criterion("c"), rubric_id="s"))
-    found = authored(path)
-    assert list(found) == ["r", "s"]
-    assert [c.id for c in found["r"].criteria] == ["b", "a"]
-
-
 @pytest.mark.parametrize(
     ("broken", "field"),
     [
@@ -260,10 +230,3 @@ def test_a_wrong_key_or_value_is_named(tmp_path: Path, broken: dict[str, Any], f
     with pytest.raises(InputError) as stop:
         authored(written(tmp_path, broken))
     assert stop.value.field == field
-
-
-def test_items_with_one_question_and_two_answers_have_two_rubrics() -> None:
-    found = rubrics_of(
-        [item(), item(item_id="j", rubric_id="j", reference_answer="Cold.")], {}, RubricSettings(derive=FROM_ANSWER)
-    )
-    assert [len(one.criteria) for one in found.values()] == [3, 1]

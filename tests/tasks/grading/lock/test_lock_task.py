@@ -69,11 +69,6 @@ def test_each_rubric_is_locked_once_and_told_by_its_origin(tmp_path: Path) -> No
     assert found["mine"].scale.max == 10
 
 
-def test_an_item_without_a_rubric_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="item 'i' names an unknown rubric 'i'"):
-        locked(tmp_path, study(file="rubrics.yaml"))
-
-
 def test_a_human_score_off_the_scale_stops_the_lock(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="rater 'h' gave response 'r' 7, off the scale 0 to 5 of item 'i'"):
         locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), score=7)
@@ -95,11 +90,6 @@ def test_a_mark_of_an_unknown_criterion_or_level_stops_the_lock(
 
 def test_a_mark_that_the_rubric_has_passes(tmp_path: Path) -> None:
     assert locked(tmp_path, study(file="rubrics.yaml", derive=DERIVE), mark=("a", 1))[1].bundles.rows == 2
-
-
-def test_a_missing_file_of_rubrics_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.yaml: cannot be read"):
-        locked(tmp_path, study(file="none.yaml"))
 
 
 def test_a_second_time_nothing_is_made(tmp_path: Path) -> None:
