@@ -29,9 +29,10 @@ from rubricflow.tasks.core.contracts.tables.calibration import Calibrations
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics
 from rubricflow.tasks.core.contracts.tables.judging import Attempts
+from rubricflow.tasks.core.contracts.tables.rubrics import Rubrics
 from rubricflow.tasks.core.store import objects
 from rubricflow.tasks.core.store.catalogue import ask
-from rubricflow.tasks.core.store.files import write_atomically
+from rubricflow.tasks.core.store.files import named, write_atomically
 from rubricflow.tasks.core.store.objects import MARKER
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
@@ -457,3 +458,15 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     with pytest.raises(StoreError, match="cannot write"):
         Warehouse.open(tmp_path)
+
+
+# A task run's name tells whether its stage was there already.
+
+
+def test_a_stage_that_finds_its_work_done_says_so(tmp_path: Path) -> None:
+    run = Warehouse.open(tmp_path / "house").run("r")
+    name = named("lock")
+    assert name(parameters={"run": run}) == "lock"
+    run.commit("lock", "all", {Rubrics: []})
+    assert name(parameters={"run": run}) == "lock (resumed)"
+    assert named("judge")(parameters={"run": run}) == "judge"

@@ -64,7 +64,7 @@ def sayer(values: list[str]) -> Callable[[str], str | None]:
     return lambda text: numbers.get(Decimal(text)) if NUMBER.fullmatch(text) else None
 
 
-@pytest.mark.parametrize("name", ["0-4 by .5", "0-100", "1-5", "-1-1 by .25", "thirds"])
+@pytest.mark.parametrize("name", ["0-4 by .5", "0-100", "-1-1 by .25", "thirds"])
 def test_a_text_says_the_score_that_it_names_and_is_open_as_long_as_more_of_it_can_make_one(
     plain: Any, name: str
 ) -> None:

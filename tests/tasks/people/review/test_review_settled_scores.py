@@ -325,15 +325,6 @@ def test_what_was_decided_while_marks_decided_nothing_gives_way_to_a_new_mark_on
         assert (row["final_score"], row["marks"]) == (score, {"anna": mark})
 
 
-def test_reading_the_same_marks_again_adds_nothing(tmp_path: Path) -> None:
-    for _ in range(3):
-        run = marked_run(tmp_path, {"anna": 2.0}, {"anna": 1.5, "ben": 7 / 3})
-        settled(run)
-    with Ledger(run.warehouse.root / LEDGER) as ledger:
-        assert len(ledger.marks("class")) == 3
-        assert ledger.acts("class") == []
-
-
 def test_marked_answers_come_last_in_the_queue_and_are_marked_there(tmp_path: Path) -> None:
     run = marked_run(tmp_path, {"anna": 2.0}, {}, {"anna": 1.0, "ben": 3.0})
     settled(run, "fair")
