@@ -26,7 +26,7 @@ from obstore.exceptions import GenericError
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.store import objects
-from rubricflow.tasks.core.store.objects import Bucket, Folder, Requests, requests_sent, url_of
+from rubricflow.tasks.core.store.objects import Bucket, Folder, Requests, in_words, requests_sent, url_of
 from rubricflow.tasks.core.store.part import listed_once, look_again
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 
@@ -330,3 +330,8 @@ def test_a_folder_sends_no_requests(tmp_path: Path) -> None:
         assert run.finished("ingest", ["000", "002", "009"]) == {"000", "002"}
         assert read(run) == ["ingest-0", "ingest-1", "ingest-2"]
     assert requests_sent() == before
+
+
+def test_requests_in_words() -> None:
+    found = in_words(Requests(reads=1_200, writes=1, listings=1))
+    assert found == "1,202 requests to the store (to read: 1,200, to write: 1, listings: 1)"

@@ -204,6 +204,34 @@ def test_equal_content_of_two_tables_has_two_digests(run: Run) -> None:
 # --- whole or not at all
 
 
+def test_a_folder_in_place_of_a_mark_is_named(run: Run) -> None:
+    (run.folder / "_done" / "ingest" / "00.json").mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"00\.json: this done-mark cannot be read: Is a directory"):
+        run.ref(Items, "ingest")
+
+
+def test_a_file_of_other_rows_than_its_mark_is_an_error(run: Run) -> None:
+    written(run, "ingest", [item("a")], [])
+    folder = run.folder / "items" / "ingest"
+    (folder / "00.parquet").write_bytes((folder / "01.parquet").read_bytes())
+    with pytest.raises(StoreError, match=r"00\.parquet holds 0 rows where 1 were written"):
+        run.ref(Items, "ingest")
+
+
+def test_what_a_killed_commit_left_goes_with_the_next_one(run: Run) -> None:
+    left = run.folder / "items" / "ingest" / ".00.parquet.77.tmp"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"PAR1")
+    run.commit("ingest", "all", {Items: [item("a")]})
+    assert not left.exists()
+
+
+def test_a_file_in_place_of_a_folder_is_an_error(run: Run) -> None:
+    run.folder.write_text("in the way")
+    with pytest.raises(StoreError, match="cannot write"):
+        run.commit("ingest", "all", {Items: [item("a")]})
+
+
 def test_a_shard_without_its_mark_is_not_there(run: Run) -> None:
     ref = written(run, "ingest", [item("a")])
     whole = run.folder / "items" / "ingest" / "00.parquet"
