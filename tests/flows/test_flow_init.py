@@ -185,6 +185,15 @@ FORM = ["Timestamp", "Email Address", WHY, HOW]
             {},
         ),
         (
+            ["Matrikelnr", "Frage 1: Was ist Dichte? (max. 3 P.)", "Anmerkung", "Punkte"],
+            [
+                ["7", "Masse durch Volumen, also wie schwer.", "gut", "2,5"],
+                ["8", "Das weiß ich leider nicht.", "", "0"],
+            ],
+            {"7-Q1": "Masse durch Volumen, also wie schwer.", "8-Q1": "Das weiß ich leider nicht."},
+            {"7-Q1": 2.5, "8-Q1": 0},
+        ),
+        (
             ["pupil", "answer_1", "score_1", "answer_2", "score_2", "mark"],
             [["p", "so", "1", "no", "2", "9"], ["q", "hm", "0", "eh", "1", "9"]],
             {"p-Q1": "so", "p-Q2": "no", "q-Q1": "hm", "q-Q2": "eh"},
@@ -197,7 +206,7 @@ FORM = ["Timestamp", "Email Address", WHY, HOW]
             {},
         ),
     ],
-    ids=["german, long", "a form, questions as names", "numbered columns", "answers alone"],
+    ids=["german, long", "a form, questions as names", "one question as a name", "numbered columns", "answers alone"],
 )
 def test_other_tables_are_guessed(
     tmp_path: Path, header: list[str], rows: list[list[str]], answers: dict[str, str], scores: dict[str, float]
@@ -229,6 +238,23 @@ def test_a_column_that_a_person_names_wrongly_is_an_error_and_nothing_is_written
     with pytest.raises(InputError, match="there is no column 'whom'; there are who, answer"):
         init([tmp_path / "a.csv"], tmp_path / "study.yaml", lambda *_: next(said))
     assert not (tmp_path / "study.yaml").exists()
+
+
+def test_a_column_of_answers_that_a_person_names_is_no_question_and_its_name_may_be_one(tmp_path: Path) -> None:
+    write_csv(
+        tmp_path / "a.csv", ["id", "comment", WHY], [["p", "A long remark of the teacher.", "So."], ["q", "", "No."]]
+    )
+    guesses = []
+
+    def person(question: str, guess: str) -> str:
+        guesses.append(guess)
+        return WHY if "answers" in question else guess
+
+    init([tmp_path / "a.csv"], tmp_path / "study.yaml", person)
+    assert WHY not in guesses
+    found = read(tmp_path / "study.yaml")
+    assert {answer[3] for answer in found.answers.values()} == {"So.", "No."}
+    assert found.items == {"Q1": (WHY, None)}
 
 
 def test_the_only_question_is_asked_for(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rubricflow.tasks.core.contracts.settings.data import Pattern
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.text.tokens import decimal_of
 from rubricflow.tasks.grading.ingest.draft.drafted import STEPS, UNWRITTEN, Draft, DraftedItem, Known, is_on_grid
-from rubricflow.tasks.grading.ingest.draft.guess import Column, guessed
+from rubricflow.tasks.grading.ingest.draft.guess import Column, asks, guessed
 from rubricflow.tasks.grading.ingest.draft.roles import Roles, is_named, numbers_said, points_in
 
 MOST_QUESTIONS = 5
@@ -56,7 +56,10 @@ def confirmed_roles(roles: Roles, columns: Sequence[Column], file: Path, ask: As
     if not answer:
         hint = "call the column that holds them 'answer', or run init without --yes"
         raise InputError(f"no column looks like one of answers; there are {listed}", file=file, hint=hint)
-    roles = roles if answer == guess else replace(roles, answer=answer)
+    if answer != guess:
+        # What was taken for the question may be the very column of the answers.
+        others = {role: None for role in ("item", "question", "reference") if getattr(roles, role) == answer}
+        roles = replace(roles, answer=(answer,) if answer in header and asks(answer) else answer, **others)
     writer = ask("Which says who wrote it? (empty: none)", ", ".join(roles.student))
     if writer != ", ".join(roles.student):
         roles = replace(roles, student=_names_in(writer))

@@ -20,7 +20,8 @@ _TEXT = 15
 _MARKED_UP = 0.5
 """Share of the answers from which a column is one of HTML."""
 _LABEL = re.compile(r"\W*[^\W\d]*\W*\d{1,3}\W?[^\W\d]?\W*")
-_ENDS = ("?", "？", ".", "。", "!", ":", "…")
+_ASKING = ("?", "？")
+_ENDS = (*_ASKING, ".", "。", "!", ":", "…")
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def _of_rows(columns: Sequence[Column]) -> Roles:
         texts = [column for column in free.values() if column.length >= _TEXT and not column.numeric]
         longest = [column.name for column in sorted(texts, key=lambda column: -column.length)[:1]]
         answer = next(iter(free.take(longest)), None)
-    if not isinstance(answer, str):  # marks are to the right of each answer, or nowhere
+    if len(_names(answer)) > 1:  # marks are to the right of each answer, or nowhere
         header = [column.name for column in columns]
         right = [next(iter(header[header.index(name) + 1 :]), None) for name in _names(answer)]
         scores = ({"right_of": "answer"},) if right and all(name in scores for name in right) else ()
@@ -228,16 +229,25 @@ def _alike(free: _Free, role: str) -> tuple[str, ...] | None:
 
 
 def _named_by_questions(free: _Free) -> tuple[str, ...] | None:
-    """The free columns of texts that are named by the question that they answer, as forms write them: two at least. A
-    name of four words that neither asks nor gives points is a question where long texts stand below it."""
-    questions = []
-    for column in free.values():
-        name = column.name
-        has_words = " " in name.strip() or not name.isascii()
-        asks = has_words and (without_points(name).endswith(("?", "？")) or place_of_points(name) is not None)
-        if column.cells and not column.numeric and (asks or (column.length >= _TEXT and len(name.split()) >= 4)):
-            questions.append(name)
-    return free.take(questions) if len(questions) > 1 else None
+    """The free columns of texts that are named by the question that they answer, as forms write them. A name of four
+    words that neither asks nor gives points is a question where long texts stand below it. A single one holds the
+    longest texts of the file, and no questions."""
+    texts = [column for column in free.values() if column.cells and not column.numeric]
+    questions = [
+        column for column in texts if asks(column.name) or (column.length >= _TEXT and len(column.name.split()) >= 4)
+    ]
+    if len(questions) == 1:
+        (only,) = questions
+        asked = sum(cell.rstrip().endswith(_ASKING) for cell in only.cells)
+        if only.length < max(_TEXT, *(column.length for column in texts)) or 2 * asked > len(only.cells):
+            return None
+    return free.take([column.name for column in questions]) or None
+
+
+def asks(name: str) -> bool:
+    """Whether a column's name puts a question, or says how many points one bears."""
+    has_words = " " in name.strip() or not name.isascii()
+    return has_words and (without_points(name).endswith(_ASKING) or place_of_points(name) is not None)
 
 
 def _is_wording(column: Column) -> bool:
