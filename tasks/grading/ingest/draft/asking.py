@@ -58,7 +58,9 @@ def confirmed_roles(roles: Roles, columns: Sequence[Column], file: Path, ask: As
         raise InputError(f"no column looks like one of answers; there are {listed}", file=file, hint=hint)
     if answer != guess:
         # What was taken for the question may be the very column of the answers.
-        others = {role: None for role in ("item", "question", "reference") if getattr(roles, role) == answer}
+        others: dict[str, Any] = {
+            role: None for role in ("item", "question", "reference") if getattr(roles, role) == answer
+        }
         roles = replace(roles, answer=(answer,) if answer in header and asks(answer) else answer, **others)
     writer = ask("Which says who wrote it? (empty: none)", ", ".join(roles.student))
     if writer != ", ".join(roles.student):
