@@ -115,7 +115,7 @@ def test_no_mark_has_a_part_in_the_score_of_its_author(
     assert any(after[name]["aligned"] != before[name]["aligned"] for name in others)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     st.integers(0, 10_000),
     st.sampled_from(["linear", "rulers", "choose"]),

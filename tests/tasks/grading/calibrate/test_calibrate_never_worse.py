@@ -15,7 +15,7 @@ from rubricflow.tasks.grading.calibrate.choose import decide
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
-DRAWS = {0: 1, 10: 5, 25: 5, 50: 3, 100: 2, 200: 1}
+DRAWS = {0: 1, 10: 5, 25: 5, 100: 2}
 """Number of labels → how often so many are drawn."""
 KINDS = {
     "perfect": ("strong", 0.0),
@@ -116,9 +116,9 @@ def test_agreement_within_pooled_questions_is_not_given_for_small_errors_over_al
     noise: float, generous: float, lapses: float
 ) -> None:
     lost = []
-    for seed in range(3):
+    for seed in range(2):
         labels = pooled(seed, noise, generous, lapses)
-        for n in (25, 50, 100, 160):
+        for n in (25, 100):
             teach, unseen = drawn(labels, n, seed, 320)
             decision, new = decide(labels.take(teach), Calibration()), labels.take(unseen)
             assert decision.tried is not None

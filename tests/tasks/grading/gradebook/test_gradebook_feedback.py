@@ -211,7 +211,7 @@ def test_a_page_shows_nothing_of_others_and_no_words_of_ours(tmp_path: Path) -> 
     assert "2 of 4 points so far. 1 question has no score yet." in words(page)
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @example(EVIL)
 @given(st.text(min_size=1, max_size=60))
 def test_hostile_texts_stay_text(tmp_path_factory: pytest.TempPathFactory, hostile: str) -> None:

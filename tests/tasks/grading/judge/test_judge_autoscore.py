@@ -8,9 +8,6 @@ from builders.bundles import bundle, criterion
 from rubricflow.tasks.core.contracts.bundle import Repair
 from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.request import Reply
-from rubricflow.tasks.grading.judge.grade import first_requests
-from rubricflow.tasks.grading.judge.protocol import Opinion, protocol_of
-from rubricflow.tasks.grading.judge.rows import Rater
 
 
 def bundle_of(**protocol):
@@ -70,15 +67,6 @@ def test_what_is_said_of_the_whole_is_no_component_of_that_name(case_of, grade_a
     assert found.attempts[0]["violations"] == ["missing_component:rationale"]
 
 
-@pytest.mark.parametrize(
-    ("reply", "reason"),
-    [("?", "unreadable_reply"), ('{"score": 7}', "off_scale"), ('{"score": "high"}', "invalid_reply")],
-)
-def test_a_second_reply_that_fails_leaves_no_score(case_of, grade_all, reply, reason):
-    row = grade_all([case_of(bundle_of())], says(components(A="x", B="y"), reply)).gradings[0]
-    assert (row["score"], row["unscored_reason"]) == (None, reason)
-
-
 def test_a_repair_asks_for_the_missing_component_only(case_of, grade_all):
     mender = Scripted([components(A="something else", B="helps")], model="mender")
     found = grade_all([case_of(bundle_of(repair=Repair()))], says(components(A="need light")), mender)
@@ -93,11 +81,3 @@ def test_a_long_component_is_cut_as_the_contract_bounds_it(case_of, grade_all):
     found = grade_all([case_of(bundle_of())], says(components(A="y" * 5_000, B=" ")))
     assert found.attempts[1]["prompt"].count("y" * 400) == 1
     assert "| B: (nothing)" in found.attempts[1]["prompt"]
-
-
-def test_an_opinion_gives_its_first_quote_of_what_it_finds(case_of):
-    (request,) = first_requests(case_of(bundle_of()), Rater("r", "llm", Scripted([])))
-    quote = {"unit": "s1", "quote": "need light"}
-    opinion = Opinion({"A": 1, "B": 0}, {"A": [quote], "B": [quote]})
-    artifact = protocol_of("autoscore").artifact(request.data, opinion)
-    assert artifact == {"components": {"A": "need light", "B": None}}

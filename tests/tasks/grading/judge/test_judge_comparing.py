@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.protocols import Compare, Repair
+from rubricflow.tasks.core.contracts.protocols import Compare
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
@@ -118,12 +118,6 @@ def test_a_judge_that_likes_what_it_sees_first_tells_answers_no_further_apart() 
     assert Counter(row["winner"] for row in tables.comparisons) == {"a": 6, "b": 6}
 
 
-def test_ties_are_verdicts() -> None:
-    tables = graded(cases_of(bundle_of()), lambda request: verdict("tie"))
-    assert {row["winner"] for row in tables.comparisons} == {"tie"}
-    np.testing.assert_allclose([row["score"] for row in tables.gradings], 5, atol=1e-4)
-
-
 def test_an_answer_without_words_is_the_lowest_and_nobody_is_asked() -> None:
     cases = cases_of(bundle_of(), "r1", "r2", "r3")
     cases[1] = replace(cases[1], text=" ", units=())
@@ -154,15 +148,6 @@ def test_two_halves_that_nothing_joins_have_no_scores() -> None:
 
     tables = graded(cases_of(bundle_of()), script)
     assert {row["unscored_reason"] for row in tables.gradings} == {"not_compared"}
-
-
-def test_a_broken_verdict_is_asked_for_once_more() -> None:
-    def script(request: Request) -> str:
-        return honest(request) if request.role == "contract_repair" else verdict("the first one")
-
-    tables = graded(cases_of(bundle_of(repair=Repair(contract=1)), "r1", "r2"), script)
-    assert [row["winner"] for row in tables.comparisons] == ["b", "b"]
-    assert [row["violations"] for row in tables.attempts if row["attempt"] == 0] == [["malformed:winner"]] * 2
 
 
 # Groups.

@@ -74,18 +74,6 @@ def test_the_slowest_part_holds_it_up(engine: Engine | None, slowest: str) -> No
     assert rows["what holds it up"] == slowest
 
 
-def test_so_many_replicas_make_this_program_the_slowest() -> None:
-    rows = {what: amount for what, amount, _ in costs(workload(CASES, 1, 1), Servers(100_000, 2000))}
-    assert rows["what holds it up"] == "this program"
-
-
-@given(st.integers(1, 50), st.integers(1, 50))
-def test_twice_the_replicas_never_take_longer(replicas: int, speed: int) -> None:
-    load = Workload(read_tokens=10_000, reply_tokens=1_000)
-    once, twice = (hours_of(load, Servers(n, speed))["the model"] for n in (replicas, 2 * replicas))
-    assert twice == pytest.approx(once / 2)
-
-
 @pytest.mark.parametrize(
     ("count", "words"),
     [(0, "0 bytes"), (999, "999 bytes"), (1_500, "1.5 KB"), (22_000, "22 KB"), (3.1e9, "3.1 GB"), (4e15, "4,000.0 TB")],

@@ -102,14 +102,6 @@ def test_a_repair_asks_for_what_the_cut_took_and_no_more(protocol):
     assert "contract_fail" not in made.gradings[0].signals
 
 
-@pytest.mark.parametrize("protocol", ["rulers", "concepts", "checkeval"])
-def test_without_a_repair_what_the_cut_took_is_unscored_and_says_so(protocol):
-    text = reply_of(protocol, (2, 0, 2))
-    made, _ = graded(protocol, text[: ends_of(text)["B"]])
-    assert [(d.level, d.reason) for d in made.judged[0].decisions] == [(2, None), (0, None), (None, "truncated")]
-    assert made.gradings[0].scored.score is None
-
-
 def test_a_reply_cut_before_its_first_decision_says_so():
     made, _ = graded("rulers", '{"decisions": {"A": {"evidence": [{"unit": "s1", "quo')
     assert {d.reason for d in made.judged[0].decisions} == {made.gradings[0].reason} == {"truncated"}

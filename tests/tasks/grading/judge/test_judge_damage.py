@@ -33,11 +33,6 @@ def answers(backend, count=40):
     return dict(backend.answer([request(f"r{n}") for n in range(count)]))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_every_way_damages(way):
-    assert damaged(TEXT, way, random.Random(1)) != TEXT
-
-
 @pytest.mark.parametrize("way", READ)
 def test_reading_alone_undoes_what_leaves_the_object_whole(way):
     for seed in range(20):

@@ -18,9 +18,7 @@ from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge.embedded import (
     CENTRE,
     PENALTY_CENTRE,
-    POSED,
     answer,
-    compete,
     level_probabilities,
     reader,
     similarity,
@@ -129,26 +127,10 @@ def test_the_expected_level_rises_with_the_similarity(top, centre):
     assert (similar[0].argmax(), similar[-1].argmax()) == (0, top)
 
 
-def test_a_piece_counts_for_one_kind_as_it_is_closer_to_the_other():
-    lowered = compete(np.array([[0.8, 0.3], [0.6, 0.5]]), np.array([True, False]))
-    assert lowered == pytest.approx(np.array([[0.8, 0.1], [0.4, 0.5]]))
-
-
 def tokens(*words, weight=1.0):
     """Words as tokens: alike only to themselves, each of the same weight."""
     ids = np.array([ord(word) for word in words], int)
     return Tokens(ids, np.full(len(ids), weight), np.eye(128)[ids])
-
-
-def test_a_criterion_is_said_as_far_as_its_words_are_wherever_they_stand():
-    similar, alone = similarity(tokens(*"abcd"), [tokens(*"ab"), tokens(*"bcx"), tokens()])
-    assert similar == pytest.approx(3 / 4)
-    assert alone == pytest.approx([2 / 4, 2 / 4, 0])
-
-
-def test_what_the_question_has_counts_for_less():
-    similar, _ = similarity(tokens(*"ab"), [tokens("a")], posed={ord("a")})
-    assert similar == pytest.approx(POSED / (POSED + 1))
 
 
 word_lists = st.lists(st.sampled_from("abcdef"), max_size=6)

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, WorkedExamples
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.llm.ask import ask
 from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.text.tokens import tokens
-from rubricflow.tasks.grading.judge.grade import check, first_requests, grade_batch, repair, show
+from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch, show
 from rubricflow.tasks.grading.judge.keep import differing
 from rubricflow.tasks.grading.judge.protocol import Part
 from rubricflow.tasks.grading.judge.rows import LONGEST, Rater, WorkedExample
@@ -81,13 +80,6 @@ def test_by_similarity_the_own_label_changes_nothing(graded, plan, score):
     plan = plan.model_copy(update={"by": "similarity"})
     relabelled = [graded[0]._replace(score=score), *graded[1:]]
     assert beside(GradedItem(graded, plan), graded[0]) == beside(GradedItem(relabelled, plan), graded[0])
-
-
-def test_by_similarity_the_most_alike_come_first():
-    graded = [example("a", "the cell wall is stiff"), example("b", "cells have walls"), example("c", "it is cold")]
-    item = GradedItem(graded, WorkedExamples(count=2, by="similarity"))
-    assert [e.response_id for e in item.beside("x", None, "The cell wall is very stiff.")] == ["a", "b"]
-    assert [e.response_id for e in item.beside("a", None, "the cell wall is stiff")] == ["b", "c"]
 
 
 def test_by_level_the_most_typical_are_chosen_and_what_would_be_cut_comes_last():
@@ -215,16 +207,6 @@ def test_what_does_not_fit_the_context_is_left_out_the_least_wanted_first(contex
 
 def bundle_without_bound(of):
     return of.bundle.model_copy(update={"protocol": of.bundle.protocol.model_copy(update={"context_tokens": None})})
-
-
-def test_a_repair_sees_the_same_examples():
-    of = taught("dhs", [GRADED], repair={"contract": 1})
-    requests = first_requests(of, NOBODY)
-    with ReplyStore(":memory:") as store:
-        backend = Scripted(["no", json.dumps({"rationale": "so", "score": 3})])
-        (asked,) = ask(requests, backend, store, check, repair)
-    assert [a.request.memory for a in asked.attempts] == [("example:e1",)] * 2
-    assert asked.attempts[1].request.messages[1].content.startswith(requests[0].messages[1].content)
 
 
 # Settings.

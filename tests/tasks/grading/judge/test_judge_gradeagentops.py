@@ -169,13 +169,6 @@ def test_without_a_budget_a_broken_reply_is_unscored_with_its_reason(reply, reas
     assert (found.grader.calls, found.mender.calls) == (1, 0)
 
 
-def test_without_a_budget_failed_evidence_is_only_demoted():
-    found = graded(bundle_of(repair=None), sound(evidence=BAD))
-    signals = found.gradings[0]["signals"]
-    assert (levels(found), signals["covered_gold_evidence_invalid"]) == ([0, 1, 0, 0], 1)
-    assert "semantic_exhausted_but_accepted" not in signals
-
-
 # Repair.
 
 
@@ -242,13 +235,6 @@ def test_an_empty_artifact_breaks_the_contract_and_is_asked_for_again(score):
     assert "point 3 is said to be neither covered nor missed" in found.mender.asked[0].messages[1].content
     alone = graded(bundle_of(repair=None), sound(score=score) | EMPTY)
     assert score_of(alone) == (None, "unscored", "invalid_reply")
-
-
-def test_an_exhausted_contract_is_unscored():
-    found = graded(bundle_of(), "no", ["not this time", "neither"])
-    assert [role for role, *_ in roles(found)] == ["grade", "contract_repair", "contract_repair"]
-    assert score_of(found) == (None, "unscored", "unreadable_reply")
-    assert found.gradings[0]["signals"]["contract_fail"] == 1
 
 
 def test_what_the_mender_cannot_answer_is_left_for_a_rerun():

@@ -253,28 +253,11 @@ def test_another_weight_asks_for_nothing_and_scores_anew(warehouse):
     assert {row["signals"]["kept"] for row in again[1]} == {3}
 
 
-def test_a_changed_text_is_asked_in_full_and_a_new_response_too(warehouse):
-    house, run = warehouse
-    run(prepared(house, "first", bundle_of()))
-    texts = {**TEXTS, "r2": "Water helps.", "r4": "Plants need light."}
-    asked = run(prepared(house, "second", bundle_of(), texts=texts), KEEP)[3]
-    assert [(r.subject, len(r.data.criteria)) for r in asked] == [("r2", 3), ("r4", 3)]
-
-
 def test_another_question_asks_for_everything(warehouse):
     house, run = warehouse
     run(prepared(house, "first", bundle_of()))
     asked = run(prepared(house, "second", bundle_of(), question="Why else?"), KEEP)[3]
     assert len(asked) == 3
-
-
-def test_a_new_and_a_removed_criterion(warehouse):
-    house, run = warehouse
-    run(prepared(house, "first", bundle_of()))
-    new = bundle_of(criterion("D"), criterion("C"), criterion("A"))
-    judgments, _, _, asked = run(prepared(house, "second", new), KEEP)
-    assert {tuple(c.id for c in r.data.criteria) for r in asked} == {("D",)}
-    assert [row["criterion_id"] for row in judgments][:3] == ["D", "C", "A"]
 
 
 @pytest.mark.parametrize(

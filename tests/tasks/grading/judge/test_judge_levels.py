@@ -61,16 +61,6 @@ def test_each_criterion_has_its_levels_and_what_a_quote_says_is_none(structured)
     assert made.token_logprobs is None
 
 
-def test_a_holistic_score_of_two_digits():
-    case, text = case_of("dhs"), '{"rationale": "", "score": 10}'
-    request = first_requests(case, Rater("r", "llm", Scripted([])))[0]
-    at = text.index("10")
-    alternatives = {at: (("1", 0.6), ("7", 0.4)), at + 1: (("0", 0.5), ("}", 0.5))}
-    made = levelled(request, Reply(text=text, token_logprobs=characters(text, alternatives)))
-    expected = [0, 0.3, 0, 0, 0, 0, 0, 0.4, 0, 0, 0.3]
-    assert made.level_probabilities == {"score": pytest.approx(expected)}
-
-
 @pytest.mark.parametrize(
     "protocol", ["rulers", "dhs", "pointwise", "mts", "unlocked", "checkeval", "gradeagentops", "concepts"]
 )

@@ -108,11 +108,6 @@ def test_exemplars_are_the_best_by_brute_force(texts, said, least, most):
 # Rubric memory.
 
 
-def test_a_card_without_a_shared_word_is_never_shown():
-    assert names(cards("ROOTS hold, it", bundle_of(), RubricMemory())) == ["P3", "P2"]
-    assert cards("nothing of that", bundle_of(), RubricMemory()) == ()
-
-
 # Consistency memory.
 
 LONG = "one two three four five six seven eight nine ten"
@@ -277,7 +272,7 @@ def batched(cases):
     return {name: (scores[name], shown[name]) for name in scores}
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.integers(0, 1000), st.integers(1, 3), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_round_size_one_is_the_sequential_store(seed, items, count, chance):
     cases = class_of(items, count, np.random.default_rng(seed), min_tokens=5, capacity=4)

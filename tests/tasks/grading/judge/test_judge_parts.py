@@ -7,12 +7,8 @@ import pytest
 from builders.bundles import bundle, criterion, trait
 
 from rubricflow.tasks.core.contracts.bundle import Repair
-from rubricflow.tasks.core.contracts.settings.engine import Engine, TokenPrice
-from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.llm.backend import Scripted
-from rubricflow.tasks.core.llm.budget import most_tokens
-from rubricflow.tasks.core.llm.prices import TokenCounts, cost_of, price_of
-from rubricflow.tasks.grading.judge.costs import cost_range, workload
+from rubricflow.tasks.grading.judge.costs import workload
 from rubricflow.tasks.grading.judge.grade import expected_requests
 from rubricflow.tasks.grading.judge.protocol import protocol_of
 from rubricflow.tasks.grading.judge.prove import prove_bundle
@@ -129,30 +125,3 @@ def test_what_is_expected_is_what_is_asked(name, size, case_of, grade_all):
 def test_the_widest_decision_may_be_a_score_that_comes_last():
     assert widest(bundle_of(size=1)) == 13
     assert [part.name for part in protocol_of("checked_score").parts(bundle_of(size=1), ())] == ["A", "B"]
-
-
-def test_words_quoted_for_criteria_of_several_parts_are_counted_together(case_of, grade_all):
-    (row,) = grade_all([case_of(bundle_of("rulers", 3, 1, shared_quotes=2))], said).gradings
-    assert (row["score"], row["signals"]["shared"]) == (0, 3)
-    (row,) = grade_all([case_of(bundle_of("rulers", 2, 1, shared_quotes=2))], said).gradings
-    assert (row["score"], row["signals"].get("shared", 0)) == (12, 0)
-
-
-@pytest.mark.parametrize("size", [1, 2])
-@pytest.mark.parametrize("quote", ["need light", "x" * 30_000])
-def test_no_run_in_parts_costs_more_than_was_said(size, quote, case_of, grade_all):
-    engine = Engine(model="m", price=TokenPrice(input=3, output=15))
-    cases = [
-        case_of(bundle_of("checked_score", 3, size, repair=Repair()), f"Plants need light {n}.", f"r{n}")
-        for n in range(3)
-    ]
-    said_before, bill = cost_range(cases, Judge(engine=engine)), []
-
-    def dearest(request):
-        prompt, reply, *_ = most_tokens(request)
-        bill.append(cost_of(TokenCounts(prompt, reply), price_of(engine)))
-        return said(request, score=0, quotes=[{"unit": "sentence 1", "quote": quote}])
-
-    grade_all(cases, dearest)
-    assert said_before.calls <= len(bill) <= said_before.most_calls
-    assert said_before.likely < sum(bill) <= said_before.most * (1 + 1e-9)

@@ -197,11 +197,6 @@ def test_a_small_request_stays_the_call_that_it_was():
     assert digest(request, "m") == digest(named, "m")
 
 
-def test_what_the_study_names_stands():
-    (request,) = requests(60, sampling=Sampling(max_tokens=99))
-    assert request.sampling.max_tokens == 99
-
-
 def test_more_is_asked_for_than_the_context_holds_only_up_to_half_of_it():
     (free,), (bound,), (tight,) = (requests(60, context_tokens=n) for n in (None, 8192, 1500))
     assert free.sampling.max_tokens > 4096

@@ -100,13 +100,6 @@ def test_it_is_what_the_protocol_makes_of_a_reply_with_these_levels(data: st.Dat
     assert (result["unscored_reason"] is None) == (result["score"] is not None)
 
 
-def test_a_higher_level_of_what_earns_never_lowers_the_score() -> None:
-    of = bundle(criterion("a"), criterion("b", weight=2), criterion("c", weight=-1), final_score="weighted_points")
-    grading, decided = rows(of, {"a": 0, "b": 1, "c": 1}, {})
-    scores = [regraded(of, grading, decided, change)["score"] for change in ({"c": 0}, {"a": 1, "c": 0}, {"b": 0})]
-    assert (grading["score"], scores) == (3.0, [7.0, 10.0, 0.0])
-
-
 def test_an_answer_that_was_settled_without_the_judge_stays_so_and_gets_the_points_of_its_levels() -> None:
     of = bundle(criterion("a"), criterion("b"))
     grading, _ = rows(of, {"a": 0, "b": 0}, {})

@@ -78,14 +78,6 @@ def test_a_student_may_say_what_the_example_says(protocol: str) -> None:
     assert verdict.decisions[0].verified is True
 
 
-@settings(max_examples=20)
-@given(level=st.integers(0, 1), quote=st.text(max_size=60).filter(str.strip))
-def test_no_other_quote_makes_a_repetition(level: int, quote: str) -> None:
-    request = request_of(bundle_of("rulers", "A"))
-    entry = {"level": level, "evidence": [{"unit": "sentence 1", "quote": quote}]}
-    assert value_of(request, json.dumps({"decisions": {"A": entry}})) is not None
-
-
 @pytest.mark.parametrize("quote", COPIED)
 def test_points_that_are_covered_by_the_form_s_words_are_no_verdict(quote: str) -> None:
     plan = Judge.model_validate({"protocol": "gradeagentops"}).as_protocol()

@@ -34,13 +34,6 @@ def bundle_of(criteria, formula="trait_mean", scale=(1, 6), ranges=None, unscore
     return bundles.bundle(*criteria, ends=scale, traits=traits, final_score=formula, unscored=unscored)
 
 
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=8))
-def test_equal_weights_and_three_levels_are_equation_3(levels):
-    criteria = [criterion(f"c{i}") for i in range(len(levels))]
-    shares = {f"c{i}": d / 2 for i, d in enumerate(levels)}
-    assert share_of_points(criteria, shares) == pytest.approx(sum(levels) / (2 * len(levels)))
-
-
 @pytest.mark.parametrize(
     ("weights", "shares", "share"),
     [

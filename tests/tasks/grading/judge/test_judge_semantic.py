@@ -97,16 +97,6 @@ def test_a_span_that_repeats_the_rubric_is_never_found():
     assert row["status"] == "fabricated"
 
 
-def test_only_what_its_words_left_open_is_encoded_and_the_response_once():
-    encode = Words()
-    of = subject(encode=encode)
-    decided([{"unit": "s1", "quote": "The cells lose their water"}], of)
-    assert not encode.calls
-    quotes = ("the cell give away their moisture", "other words stand here")
-    decided([{"unit": "s1", "quote": q} for q in quotes], of)
-    assert encode.calls[1:] == [[quote] for quote in quotes]
-
-
 WORDS = [
     "cells",
     "lose",

@@ -5,7 +5,7 @@ import unicodedata
 
 import jsonschema
 import pytest
-from builders.bundles import bundle, criterion, trait
+from builders.bundles import bundle, criterion
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ from rubricflow.tasks.grading.judge.evidence import subject_of
 from rubricflow.tasks.grading.judge.grade import first_requests
 from rubricflow.tasks.grading.judge.protocol import Question
 from rubricflow.tasks.grading.judge.rows import Case, Rater
-from rubricflow.tasks.grading.judge.schema import MOST_LISTED, PLAIN, checklist, citing, names_beside, names_of
+from rubricflow.tasks.grading.judge.schema import MOST_LISTED, PLAIN, checklist, citing, names_beside
 from rubricflow.tasks.grading.judge.verify import verify
 
 TEXT = "Plants need light. Water helps them.\n\nThe café sells bread."
@@ -80,13 +80,6 @@ def cited_as(of, unit):
     question = Question(of, of.criteria, TEXT, tuple(units(TEXT)), "i", "Why?", None)
     decision, *_ = verify(given, of, of.criteria, subject_of(question)).decisions
     return decision.evidence[0]["unit_id"]
-
-
-def test_ids_of_traits_and_of_criteria_made_of_others_count():
-    of = bundle(criterion("A"), traits=(trait("t"), trait("sentence 1")), composites=(criterion("p7"),))
-    names = names_of(of)
-    assert (names.sentence, names.paragraph) == ("response sentence", "paragraph")
-    assert names.unit_id("p7") == "criterion p7"
 
 
 @pytest.mark.parametrize("ids", [("P1", "P2"), ("sentence 1", "paragraph 9")])

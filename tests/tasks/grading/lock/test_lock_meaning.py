@@ -76,7 +76,7 @@ def test_a_number_that_nothing_explains_is_remarked(protocol: str, one: Rubric) 
 
 
 @pytest.mark.parametrize("protocol", ASKING)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(one=rubrics(), context=st.sampled_from([None, "", " \n ", "A table."]))
 def test_no_heading_stands_over_nothing(protocol: str, one: Rubric, context: str | None) -> None:
     for prompt in prompts(one, protocol, context=context)[0]:

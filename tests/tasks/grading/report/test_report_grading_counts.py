@@ -132,7 +132,7 @@ def test_tokens_that_no_backend_counts_stay_unknown() -> None:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.sampled_from("pq"), st.sampled_from([0.0, 1.0, 2.0])), max_size=60))
 def test_answers_with_their_questions_most_frequent_score_are_counted(rows: list[tuple[str, float]]) -> None:
     with duckdb.connect() as connection:
