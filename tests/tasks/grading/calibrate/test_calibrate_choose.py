@@ -121,7 +121,7 @@ def test_standard_errors_agree_with_the_bootstrap_over_authors():
 # the choice
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_judge_who_agrees_with_people_is_left_as_it_is_however_the_noise_of_few_labels_falls(seed):
     rng = np.random.default_rng(seed)
     human = rng.integers(0, 6, 25).astype(float)
@@ -212,7 +212,7 @@ def classes(seed, items, each, between, within):
     return labels(raw / 5, human / 5, item, tuple(f"q{at:02d}" for at in range(items)))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_pooled_methods_are_weighed_by_agreement_within_items(seed):
     given = classes(seed, 12, 15, 2.0, 0.6)
     found = decide(given, Calibration())
@@ -289,54 +289,6 @@ def test_people_who_all_give_one_score_leave_qwk_undefined_for_who_agrees():
     found = decide(labels([1.0, 2, 3, 4, 5] * 4, [2.0] * 20), Calibration())
     assert found.method == "identity"
     assert rows(found)["rulers"].note == "QWK is undefined"
-
-
-# the published comparison of this project's evaluation guide
-
-
-def world(rng, n, offset):
-    """Responses to eight items with offsets, marked 0 to 5 by a person and by a judge whose scale is curved."""
-    item = rng.integers(0, 8, n)
-    truth = rng.normal(2.5, 1.2, n)
-    human = np.clip(np.round(truth + offset[item] + rng.normal(0, 0.7, n)), 0, 5)
-    raw = np.clip(5 / (1 + np.exp(-(truth + rng.normal(0, 0.4, n) - 2.2) / 0.9)), 0, 5)
-    return item, raw, human
-
-
-def rmse_on_new(method, pooled, own, new):
-    item, raw, human = new
-    if own:
-        aligned = np.empty(len(raw))
-        for k in range(8):
-            rows = pooled.item == k
-            part = labels(pooled.raw[rows], pooled.human[rows])
-            one = labels(raw[item == k], human[item == k])
-            aligned[item == k] = apply_to_labels(fit_method(method, part, 2.5), one).aligned
-        return np.sqrt(np.mean((aligned - human) ** 2))
-    items = tuple("abcdefgh")
-    mapping = fit_method(method, labels(pooled.raw / 5, pooled.human / 5, pooled.item, items), 2.5)
-    aligned = 5 * apply_to_labels(mapping, labels(raw / 5, human / 5, item, items)).aligned
-    return np.sqrt(np.mean((aligned - human) ** 2))
-
-
-def test_shrunken_item_offsets_beat_a_line_for_all_and_a_line_for_each_item():
-    errors = []
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        offset = rng.normal(0, 0.35, 8)
-        item, raw, human = world(rng, 200, offset)
-        new = world(rng, 4000, offset)
-        pooled = labels(raw, human, item, tuple("abcdefgh"))
-        shrunken = rmse_on_new("linear", pooled, False, new)
-        per_item = rmse_on_new("linear", pooled, True, new)
-        alone = fit_method("linear", labels(raw, human), 2.5)
-        plain = np.sqrt(np.mean((apply_to_labels(alone, labels(new[1], new[2])).aligned - new[2]) ** 2))
-        isotonic = rmse_on_new("isotonic", pooled, False, new)
-        errors.append([shrunken, plain, per_item, rmse_on_new("isotonic", pooled, True, new), isotonic])
-    shrunken, plain, per_item, isotonic_per_item, isotonic = np.mean(errors, axis=0)
-    assert shrunken < min(plain, per_item) - 0.005
-    assert per_item < isotonic_per_item
-    assert abs(isotonic - shrunken) < 0.02
 
 
 # labels that were chosen

@@ -148,9 +148,3 @@ def test_maps_rise_stay_on_the_scale_and_do_not_depend_on_the_order_of_rows(seed
     assert (np.diff(found.aligned) >= 0).all()
     assert ((found.aligned >= 10) & (found.aligned <= 20)).all()
     assert set(found.score) <= {10, 12, 14, 16, 18, 20}
-
-
-def test_the_step_function_pools_adjacent_violators():
-    raw, human = np.arange(5.0), np.array([0.0, 3, 1, 4, 4])
-    found = apply_curve(fitted(fit_isotonic, raw, human, np.array([1.0, 1, 3, 1, 1])), raw, 0.0, SCALE)
-    np.testing.assert_allclose(found.aligned, [0, 1.5, 1.5, 4, 4])

@@ -172,12 +172,6 @@ def test_a_score_that_calibration_moved_far_from_the_levels_is_not_explained_by_
     assert "4 of 4 points" in page
 
 
-def test_a_score_that_a_person_confirmed_is_explained(tmp_path: Path) -> None:
-    run = graded_run(tmp_path, [answer("a1", route="review")])
-    settle(run, "a1", 2.0)
-    assert "What counted Water leaves the cells" in words(only_page(read_gradebook(run)))
-
-
 def test_levels_that_a_person_moved_are_what_is_explained(tmp_path: Path) -> None:
     run = graded_run(tmp_path, [answer("a1")])
     settle(run, "a1", 3.0, levels={"P1": 0, "P2": 1})

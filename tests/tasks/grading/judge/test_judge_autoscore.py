@@ -60,13 +60,6 @@ def test_without_all_components_nothing_is_scored(case_of, grade_all, reply, rea
     assert (found.gradings[0]["score"], found.gradings[0]["unscored_reason"]) == (None, reason)
 
 
-def test_what_is_said_of_the_whole_is_no_component_of_that_name(case_of, grade_all):
-    of = bundle(criterion("A"), criterion("rationale"), ends=(0, 6), name="autoscore", final_score="judged")
-    reply = json.dumps({"components": {"A": "light"}, "rationale": "The answer names light."})
-    found = grade_all([case_of(of)], says(reply))
-    assert found.attempts[0]["violations"] == ["missing_component:rationale"]
-
-
 def test_a_repair_asks_for_the_missing_component_only(case_of, grade_all):
     mender = Scripted([components(A="something else", B="helps")], model="mender")
     found = grade_all([case_of(bundle_of(repair=Repair()))], says(components(A="need light")), mender)

@@ -62,20 +62,6 @@ def test_who_stands_by_a_contradicted_score_is_believed_and_flagged(case_of, gra
     assert (len(found.attempts), row["trait_scores"]["a"], row["signals"]["contradicted"]) == (2, 0, 1)
 
 
-@pytest.mark.parametrize(
-    ("given_reply", "violation"),
-    [
-        (reply(score_a=3), "missing_decision:score_b"),
-        (reply(score_a=5, score_b=1), "level_off_scale:score_a"),
-        (reply(score_a=3, score_b=0.7), "malformed_decision:score_b"),
-    ],
-)
-def test_a_score_that_is_none_leaves_the_response_unscored(case_of, grade_all, given_reply, violation):
-    found = grade_all([case_of(bundle_of())], lambda r: given_reply)
-    assert (found.gradings[0]["score"], found.gradings[0]["unscored_reason"]) == (None, "trait_unscored")
-    assert violation in found.attempts[0]["violations"]
-
-
 @pytest.mark.parametrize("names", [["score_a", "score_b"], ["B", "score_b"], ["A", "B", "score_a", "score_b"]])
 def test_items_next_to_the_decisions_count_like_those_among_them(case_of, grade_all, names):
     among = reply(score_a=3, score_b=1.5)

@@ -24,7 +24,7 @@ from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.grading.judge.comparing import MOST_JOINED, comparisons, groups_of, pairs_of
+from rubricflow.tasks.grading.judge.comparing import MOST_JOINED, comparisons, pairs_of
 from rubricflow.tasks.grading.judge.grade import asked_about, check, first_requests, grade_batch
 from rubricflow.tasks.grading.judge.rows import Case, Rater
 
@@ -84,16 +84,6 @@ def test_every_answer_meets_as_many_others_and_all_are_joined(count: int, oppone
     assert pairs == pairs_of(ids[::-1], Compare(opponents=opponents, seed=seed))
 
 
-@given(st.integers(2, 40), st.integers(3, 8), st.integers(0, 3))
-def test_groups_part_the_answers_evenly_and_anew_in_every_sample(count: int, at_once: int, sample: int) -> None:
-    ids = [f"a{n}" for n in range(count)]
-    groups = groups_of(ids, Compare(at_once=at_once), sample)
-    assert sorted(name for group in groups for name in group) == sorted(ids)
-    sizes = [len(group) for group in groups]
-    assert min(sizes) >= max(2, max(sizes) - 1)
-    assert max(sizes) <= at_once
-
-
 # Pairs.
 
 
@@ -124,22 +114,6 @@ def test_an_answer_without_words_is_the_lowest_and_nobody_is_asked() -> None:
     tables = graded(cases, honest)
     assert len(tables.backend.asked) == 2
     assert (tables.gradings[1]["score"], tables.gradings[1]["status"]) == (0, "precheck")
-
-
-def test_lost_verdicts_have_a_reason_and_what_nothing_joins_has_no_score() -> None:
-    """r4 gets no verdict at all; of the others two orders are lost, which the other orders stand for."""
-
-    def script(request: Request) -> str | Reply:
-        if 4 in shown(request):
-            return Reply(error="timeout: gone")
-        return honest(request) if shown(request) != [1, 2] else "I cannot say."
-
-    tables = graded(cases_of(bundle_of()), script)
-    by_id = {row["response_id"]: row for row in tables.gradings}
-    assert (by_id["r4"]["score"], by_id["r4"]["unscored_reason"]) == (None, "no_reply")
-    assert by_id["r1"]["score"] < by_id["r2"]["score"] < by_id["r3"]["score"]
-    lost = Counter(row["unscored_reason"] for row in tables.comparisons if row["winner"] is None)
-    assert lost == {"no_reply": 6, "unreadable_reply": 1}
 
 
 def test_two_halves_that_nothing_joins_have_no_scores() -> None:

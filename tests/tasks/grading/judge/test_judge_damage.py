@@ -74,13 +74,6 @@ def test_levels_are_never_changed_by_quotes_left_unescaped(artifact):
             assert decision["level"] == artifact["decisions"][name]["level"]
 
 
-@pytest.mark.parametrize("way", ["bare_words", "fraction"])
-def test_a_number_in_words_is_never_read_as_a_level(way):
-    found, _ = extract(damaged(TEXT, way, random.Random(0)), KEYS)
-    levels = [decision["level"] for decision in (found or {"decisions": {}})["decisions"].values()]
-    assert not any(isinstance(level, int | float) for level in levels)
-
-
 def test_another_damage_is_another_model_and_an_error_stays_one():
     inner = Scripted(lambda _: Reply(error="timeout: nobody there"))
     one, other = Damaging(inner, ["cut"]), Damaging(inner, ["empty"])

@@ -41,18 +41,6 @@ def test_every_source_is_an_echo_however_it_is_written(source, change):
     assert status_of(change(source)) == "echo"
 
 
-@pytest.mark.parametrize("source", [POINT, PROSE, LEVEL, ANCHOR])
-def test_the_rubric_may_be_repeated_where_the_protocol_allows_it_but_the_question_never(source):
-    assert status_of(source, echo="allowed") == "verified"
-    assert status_of(QUESTION, echo="allowed") == "echo"
-
-
-def test_the_context_counts_where_the_criterion_takes_evidence_from_it():
-    assert status_of(CONTEXT, source="response_and_context") == "verified"
-    assert status_of(CONTEXT, "I know it.", source="response_and_context") == "context"
-    assert status_of(QUESTION, source="response_and_context") == "echo"
-
-
 @pytest.mark.parametrize(
     "own",
     [

@@ -17,7 +17,6 @@ from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.grading.judge.grade import first_requests, grade_batch, show
-from rubricflow.tasks.grading.judge.keep import differing
 from rubricflow.tasks.grading.judge.protocol import Part
 from rubricflow.tasks.grading.judge.rows import LONGEST, Rater, WorkedExample
 from rubricflow.tasks.grading.judge.teaching import GradedItem, spread
@@ -151,15 +150,6 @@ def test_who_extracts_components_sees_no_grades_and_who_scores_does():
     assert [called.answer.attempts[0].request.memory for called in graded.called] == [(), ("example:e1",)]
 
 
-def test_examples_stand_before_the_response_and_the_nearest_last_in_what_the_table_records():
-    near, far = example("near", "bright light", 3.0), example("far", "darkness", 9.0)
-    (request,) = first_requests(taught(examples=[near, far]), NOBODY)
-    said = request.messages[1].content
-    assert said.index("darkness") < said.index("bright light") < said.index("Plants need light.")
-    assert request.memory == ("example:far", "example:near")
-    assert request.characters["memory"] == said.index("\n=====RESPONSE")
-
-
 def test_without_examples_a_request_is_what_it_was():
     (request,) = first_requests(taught(), NOBODY)
     assert request.messages[1].content.startswith("=====RESPONSE")
@@ -227,14 +217,6 @@ def test_answerers_that_read_no_prose_refuse_examples(backend):
 
 
 ENGINE = {"backend": "openai", "engine": {"model": "m", "urls": ["http://127.0.0.1:1/v1"]}}
-
-
-def test_kept_decisions_refuse_examples_and_are_of_another_rater_without_them():
-    with pytest.raises(ValueError, match="examples"):
-        Judge(examples={}, keep="earlier", **ENGINE)
-    earlier = Judge(examples={}, **ENGINE).model_dump(mode="json")
-    assert differing(earlier, Judge(**ENGINE)) == ["examples"]
-    assert differing({name: of for name, of in earlier.items() if name != "examples"}, Judge(**ENGINE)) == []
 
 
 def test_consistency_memory_refuses_examples():

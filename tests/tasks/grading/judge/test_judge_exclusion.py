@@ -23,7 +23,6 @@ from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.settings.reward import Retention
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.grading.judge.score import (
-    conflicts,
     expected_share,
     round_half_up,
     score,
@@ -41,18 +40,6 @@ LEVELS = (0, 1, 2)
 
 def scores(bundle: Bundle, *levels: Mapping[str, int]) -> list[float | None]:
     return [score(bundle, {c.id: 0 for c in bundle.criteria} | given).score for given in levels]
-
-
-def test_of_alternatives_one_counts_and_alone_it_can_earn_all() -> None:
-    colours = [
-        criterion("white", excludes=("grey", "black")),
-        criterion("grey", excludes=("black",)),
-        criterion("black"),
-    ]
-    bundle = locked(*colours, criterion("reason"), top=2)
-    assert scores(bundle, {"white": 2}, {"white": 2, "black": 2}, {"grey": 2, "reason": 2}) == [1, 1, 2]
-    assert conflicts(bundle, {"white": 2, "grey": 1, "black": None, "reason": 2}) == {"conflicts": 1}
-    assert conflicts(bundle, {"white": 2, "grey": 0, "reason": 2}) == {}
 
 
 @st.composite

@@ -107,16 +107,6 @@ def test_a_reply_that_fails_as_a_whole_leaves_everything_unscored_with_one_reaso
     assert [(j["decision"], j["unscored_reason"]) for j in found.judgments] == [(None, reason)] * 3
 
 
-def test_partly_missing_decisions_leave_the_others():
-    found, _ = graded(bundle_of(), decided(P1=2, M=0))
-    assert [(j["decision"], j["unscored_reason"]) for j in found.judgments] == [
-        (2, None), (None, "criterion_missing"), (0, None),
-    ]  # fmt: skip
-    row = found.gradings[0]
-    assert (row["score"], row["unscored_reason"], row["trait_scores"]) == (None, "criterion_unscored", {"a": 4})
-    assert found.attempts[0]["violations"] == ["missing_decision:P2"]
-
-
 def test_bounds_stand_where_the_bundle_asks_for_them():
     row = grading(bundle_of(unscored="bounds"), decided(P1=2, M=0))
     assert (row["score"], row["low"], row["high"]) == (None, 5, 10)

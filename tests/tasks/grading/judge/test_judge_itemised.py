@@ -105,12 +105,6 @@ def test_a_repair_that_cannot_be_read_leaves_what_was_valid():
     assert levels == {"A": 2, "B": 1, "C": 2}
 
 
-def test_a_repair_without_a_reply_ends_it_and_leaves_what_was_valid():
-    levels, grading, attempts, _ = graded(bundle_of(), decided(A=2, B=1), Reply(error="down"))
-    assert (len(attempts), levels) == (2, {"A": 2, "B": 1, "C": None})
-    assert grading.reason == "criterion_unscored"
-
-
 def test_a_spent_contract_budget_is_said():
     levels, grading, attempts, _ = graded(bundle_of(), decided(A=2, B=1), decided(C=9), decided(C={"level": None}))
     assert (len(attempts), levels["C"], grading.scored.score) == (3, None, None)

@@ -108,11 +108,6 @@ def language_model(tmp_path, **judge):
         return rater(Judge.model_validate(plan), tmp_path, store, lambda name: None)
 
 
-def test_a_rater_is_named_by_kind_model_and_protocol(tmp_path):
-    who = language_model(tmp_path)
-    assert (who.rater_id, who.kind, who.mender) == ("openai:org/small:checked_score", "llm", None)
-
-
 def test_a_rater_s_name_holds_no_path(tmp_path):
     who = language_model(tmp_path, engine={"model": "/some/where/small"})
     assert who.rater_id.startswith("openai:small@")

@@ -218,15 +218,6 @@ def test_false_credit_of_answers_that_nobody_marked_is_withdrawn(judged):
     assert not run.shards("stated")
 
 
-def test_without_marks_and_without_a_further_judge_there_is_a_rank_alone(judged, monkeypatch):
-    run, again = judged
-    monkeypatch.setattr(support, "credited", lambda marks: {})
-    assert set(run.read(again().judgments)["decision"].to_pylist()) == {1}
-    rows = run.table(Supports, "judge").to_pylist()
-    assert {row["probability"] for row in rows} == {None}
-    assert max(row["rank"] for row in rows) == 1
-
-
 def reading(request):
     """A further judge that knows the truth."""
     percents = [3 if look.passage == CARS else 97 for look in request.data]

@@ -23,7 +23,7 @@ from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.stored_cases import cases_of
-from rubricflow.tasks.grading.judge.task import judge, shard_sizes
+from rubricflow.tasks.grading.judge.task import judge
 
 PER_ITEM = 3
 PLAN = Judge(protocol="rulers", backend="replay", model="scripted")
@@ -177,14 +177,6 @@ def test_cases_are_cut_in_the_order_of_their_ids(tmp_path):
     run, items, responses, bundles = prepared(tmp_path, bundle_of())
     item, locked = run.read(items).to_pylist()[0], run.read(bundles).to_pylist()[0]
     assert [case.response_id for case in cases_of(run, responses, item, locked)] == ["i1-0", "i1-1", "i1-2"]
-
-
-@pytest.mark.parametrize(
-    ("counts", "sizes"), [({}, []), ({"b": 1, "a": 1}, [2]), ({"a": 3}, [2, 1]), ({"a": 1, "b": 2, "c": 1}, [1, 2, 1])]
-)
-def test_shards_are_whole_small_items_or_parts_of_large_ones(counts, sizes, monkeypatch):
-    monkeypatch.setattr(door, "SHARD", 2)
-    assert shard_sizes(counts) == {f"{number:05d}": size for number, size in enumerate(sizes)}
 
 
 def test_replies_are_kept_in_the_warehouse(tmp_path, scripted):

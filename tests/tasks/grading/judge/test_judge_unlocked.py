@@ -40,18 +40,6 @@ def test_the_raw_rubric_is_shown_and_no_checklist(case_of, grade_all):
     assert (row["signals"]["quotes"], row["signals"]["verified"]) == (2, 2)
 
 
-@pytest.mark.parametrize(
-    ("on_failure", "scores", "score"),
-    [("demote", {"a": 1, "b": 2}, 5), ("drop", {"a": 1, "b": 2}, 5), ("count", {"a": 5, "b": 2}, 10)],
-)
-def test_a_trait_whose_quote_fails_falls_to_its_lowest_score(case_of, grade_all, on_failure, scores, score):
-    bundle = bundle_of(failed_quote=on_failure)
-    row = grade_all([case_of(bundle)], lambda r: traits(a=(5, FORGED), b=(2, HOLDS))).gradings[0]
-    assert (row["trait_scores"], row["score"]) == (scores, score)
-    action = {"demote": "demoted", "drop": "dropped", "count": "counted"}[on_failure]
-    assert (row["signals"]["unsupported"], row["signals"][action], row["signals"]["invalid_evidence"]) == (1, 1, 1)
-
-
 def test_the_lowest_score_needs_no_quote(case_of, grade_all):
     found = grade_all([case_of(bundle_of())], lambda r: traits(a=(1, []), b=(0, [])))
     assert (found.gradings[0]["score"], found.attempts[0]["violations"]) == (0, [])

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Engine, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.tables.judging import ShardInputs
 from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.budget import BudgetSpent, kept_budget, on_budget
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
@@ -27,7 +26,7 @@ from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge import task as door
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.judge.shard_judge import Assignment
-from rubricflow.tasks.grading.judge.task import JudgedTables, Shard, cut, judge
+from rubricflow.tasks.grading.judge.task import JudgedTables, judge
 
 PLAN = Judge(protocol="rulers", backend="replay", model="scripted")
 DASK = Placement(engine="dask")
@@ -134,17 +133,6 @@ def test_a_part_that_a_killed_command_left_to_a_worker_is_judged_once(
     rest = CrewHere(monkeypatch)
     assert judged(given, DASK) == judged(assigned(tmp_path / "alone"))
     assert not set(rest.pieces) & {f"judge {name}" for name in finished}
-
-
-def test_a_killed_cut_goes_on_and_a_judged_shard_is_not_cut(tmp_path: Path) -> None:
-    given = assigned(tmp_path)
-    run, shards = given.run, [Shard(f"{n:05d}", 3, n == 0) for n in range(4)]
-    cut(given, shards)
-    assert [run.done(given.inputs, shard.name) for shard in shards] == [False, True, True, True]
-    whole = run.shard(ShardInputs, given.inputs, "00002")
-    (run.folder / "_done" / given.inputs / "00002.json").unlink()  # killed between file and mark
-    cut(given, shards)
-    assert run.shard(ShardInputs, given.inputs, "00002") == whole
 
 
 def test_a_budget_ends_the_shards_together_and_pays_for_nothing_twice(

@@ -91,14 +91,6 @@ def test_an_artifact_becomes_a_rubric_with_ids_ranges_and_anchors() -> None:
     assert (made.text, made.scale) == (PROSE, rubric().scale)
 
 
-def test_an_id_that_people_may_have_marked_is_not_used_anew() -> None:
-    marked = [{"id": "I01", "trait": "ideas", "text": "Takes a position."}]
-    made = checked(
-        {"traits": {t["id"]: {"items": [item(t["id"])]} for t in TRAITS}}, rubric(traits=TRAITS, criteria=marked)
-    )
-    assert [c.id for c in made.value.criteria] == ["I02", "I03"]
-
-
 @pytest.mark.parametrize(
     ("given", "violation"),
     [

@@ -67,12 +67,6 @@ def test_a_trait_score_off_the_range_is_named(mark: float) -> None:
     assert found == Offence("x1", "a", "t", rule)
 
 
-def test_what_is_on_its_scale_or_missing_passes() -> None:
-    rows = [("i", 0, {"t": 0}), ("i", 5, {}), ("j", 9, {"t": 3}), ("j", None, {"other": 99})]
-    assert off_scale(gradings(*rows), RUBRIC_OF) == []
-    assert off_scale(gradings(), RUBRIC_OF) == []
-
-
 @pytest.mark.parametrize(
     ("mark", "rule"),
     [

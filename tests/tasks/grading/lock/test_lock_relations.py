@@ -155,10 +155,6 @@ def test_the_step_holds_the_scores_of_every_rubric_on_the_scale() -> None:
     assert "step: 0.166666666667}" in hint
 
 
-def test_a_recorded_mean_may_lie_between_steps() -> None:
-    assert unfit(given_scores(0.25, averaged=True), given_scores(0, 1)) is None
-
-
 def test_what_no_step_holds_looks_continuous() -> None:
     scores = np.random.default_rng(0).uniform(0, 4, 50)
     _, hint = unfit(given_scores(*scores), top=4) or pytest.fail("passed")

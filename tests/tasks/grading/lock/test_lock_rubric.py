@@ -215,18 +215,3 @@ def test_an_items_own_scale_has_the_steps_that_are_asked_for(step: float, top: f
 def test_marks_that_are_no_multiple_of_the_step_are_refused(step: float, rule: str) -> None:
     with pytest.raises(InputError, match=f"bears 2.5 marks, which is {rule}"):
         derived(item(key_elements=["Heat."], key_weights=[2.5]), Derived(origin="key_elements", step=step))
-
-
-@pytest.mark.parametrize(
-    ("broken", "field"),
-    [
-        (rubric(criterion("a", colour=1)), "rubrics.0.criteria.0.colour"),
-        (rubric(criterion("a", text="")), "rubrics.0.criteria.0.text"),
-        (rubric(criterion("a", kind="nice")), "rubrics.0.criteria.0.kind"),
-        (rubric(criterion("a"), scale={"min": 1, "max": 1}), "rubrics.0.scale"),
-    ],
-)
-def test_a_wrong_key_or_value_is_named(tmp_path: Path, broken: dict[str, Any], field: str) -> None:
-    with pytest.raises(InputError) as stop:
-        authored(written(tmp_path, broken))
-    assert stop.value.field == field

@@ -129,7 +129,3 @@ def test_a_tolerance_as_wide_as_the_scale_does_not_fit(tmp_path: Path, tolerance
             fitted(tmp_path, tolerance)
     else:
         fitted(tmp_path, tolerance)
-
-
-def test_where_nobody_scored_any_tolerance_fits(tmp_path: Path) -> None:
-    fitted(tmp_path, 99, rater_kind="replayed")
