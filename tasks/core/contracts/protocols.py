@@ -213,14 +213,14 @@ class SupportRule(Frozen):
 
     limit: Share | None = None
     """The probability below which it does not. Null: the highest at which at most 3 % of the marked credits that people
-    give fall below it or, without enough marks, a half. Where there is no probability, for want of marks and of a
+    give fall below it or, without enough marks, a quarter. Where there is no probability, for want of marks and of a
     further judge, nothing fails."""
     failed: Literal["count", "demote", "review"] = "count"
     """What becomes of a credit below it: kept, with a signal; withdrawn, as one whose quote does not stand; or taken
     for undecided, so that a person decides."""
-    asked: Share = 0.5
-    """With `judge.support_by`: the share of the credits that the further judge is asked about, those nearest the limit,
-    ten in a call."""
+    asked: Share = 1.0
+    """With `judge.support_by`: the share of the credits that the further judge is asked about, ten in a call; of fewer
+    than all those nearest the limit."""
 
 
 class RubricMemory(Frozen):

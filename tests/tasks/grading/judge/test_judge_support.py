@@ -103,6 +103,14 @@ def test_a_labelled_answer_does_not_learn_from_itself_or_its_author():
     assert above.mean() < 0.6
 
 
+def test_criteria_of_two_items_with_one_id_are_two():
+    look = support.SupportCase("", "P1", "m", 0, True, None, None, None, "", "", (0.0,))
+    some = [look._replace(response_id=f"r{n}", looked_for="ab"[n % 2]) for n in range(80)]
+    people = {(f"r{n}", "P1"): n % 2 == 0 for n in range(60)}
+    chance = support.fitted(some, people, {f"r{n}": f"r{n}" for n in range(80)})
+    assert chance[60::2].min() > 0.5 > chance[61::2].max()
+
+
 def test_a_limit_loses_three_in_a_hundred_of_what_people_give_or_is_the_one_that_is_named():
     rng = np.random.default_rng(2)
     look = support.SupportCase("", "A", "m", 0, True, None, None, None, "", "", ())
@@ -112,7 +120,7 @@ def test_a_limit_loses_three_in_a_hundred_of_what_people_give_or_is_the_one_that
     given = np.array([n % 4 > 0 for n in range(800)])
     assert (chance[:800][given] < limit).mean() == pytest.approx(support.LOST, abs=0.002)
     assert support.limit_of(some, chance, people, SupportRule(limit=0.7)) == 0.7
-    assert support.limit_of(some, chance, {}, SupportRule()) == 0.5
+    assert support.limit_of(some, chance, {}, SupportRule()) == support.UNMARKED
 
 
 def world(count=3):
