@@ -100,7 +100,9 @@ def _second_look(supports: Rows, to_read: Rows) -> list[Part]:
         else "Too few marks, and no further judge: quotes are ranked by similarity, and none is doubted."
     )
     read = Grid(
-        ("look", "people", "looked for", "passage", "probability", "response"), [tuple(row.values()) for row in to_read]
+        ("look", "people", "looked for", "passage", "probability", "response"),
+        [tuple(map(say.visible, row.values())) for row in to_read],
+        "stack",
     )
     return [
         Fold("A second look: do quotes say what they are credited for?", [Text(lead), Grid((), lines, "narrow")]),

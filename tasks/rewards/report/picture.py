@@ -24,8 +24,8 @@ from scipy.optimize import isotonic_regression
 from rubricflow.tasks.core.contracts.graph import RELATIONS, Relation
 from rubricflow.tasks.core.contracts.tables.rubrics import DROPPED
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.page import Drawing, Page, Section, filled, rendered
-from rubricflow.tasks.core.display.table import Cells, Record, Row, Rows, Table
+from rubricflow.tasks.core.display.page import Drawing, Grid, Page, Section, filled, rendered
+from rubricflow.tasks.core.display.table import Record, Row, Rows
 
 TEMPLATE, STYLE = (Path(__file__).with_name(name) for name in ("graph.html.j2", "graph.css"))
 """What a picture is made by, and the rules that a page with pictures needs."""
@@ -216,14 +216,19 @@ def edges_page(study: str, nodes: Rows, edges: Rows) -> str:
     """All edges that were proposed for a run's rubrics, kept or not, with their reasons, as a document of its own.
     nodes, edges: all rows of `graph_nodes` and `graph_edges`."""
     texts = {(row["rubric_id"], row["criterion_id"]): say.cut(row["text"], 300) for row in nodes}
-    lines = list[Cells]()
-    for row in edges:
-        ends = (str(texts.get((row["rubric_id"], row[end]), row[end])) for end in ("child", "parent"))
-        became = DROPPED[row["dropped"]] if row["dropped"] else RELATIONS[row["relation"]]
-        lines.append((row["rubric_id"], *ends, became, row["detail"] or "–"))
+    lines = [
+        (
+            row["rubric_id"],
+            *(texts.get((row["rubric_id"], row[end]), row[end]) for end in ("child", "parent")),
+            DROPPED[row["dropped"]] if row["dropped"] else RELATIONS[row["relation"]],
+            row["detail"] or "–",
+        )
+        for row in edges
+    ]
     title = f"{sum(row['kept'] for row in edges):,} of {len(edges):,} proposed dependencies are in a graph"
-    table = Table("edges", title, ("rubric", "criterion", "depends on", "how, or why not", "reason"), lines)
-    section = Section("edges", "Edges: what depends on what, and why?", title, tables=(table,))
+    rows = [tuple(map(say.visible, line)) for line in lines]
+    table = Grid(("Rubric", "Criterion", "depends on", "how, or why not", "Reason"), rows, "stack")
+    section = Section("edges", "Edges", "What depends on what, and why", parts=[table])
     return rendered(Page(kind="Edges", study=say.name(study), title=title, sections=(section,)))
 
 
