@@ -102,7 +102,7 @@ def _second_look(supports: Rows, to_read: Rows) -> list[Part]:
     read = Grid(
         ("look", "people", "looked for", "passage", "probability", "response"),
         [tuple(map(say.visible, row.values())) for row in to_read],
-        "stack",
+        "read stack",
     )
     return [
         Fold("A second look: do quotes say what they are credited for?", [Text(lead), Grid((), lines, "narrow")]),
