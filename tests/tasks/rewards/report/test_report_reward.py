@@ -180,3 +180,10 @@ def test_a_question_sets_rewards_side_by_side_by_group(run: Run) -> None:
     assert of["gear", "by", "m1"]["mean"] == pytest.approx(0.6)
     assert of["gear", "by", "m2"]["mean"] == pytest.approx(0.0)
     assert len(rows) == 2 * 3
+
+
+def test_a_case_says_what_flat_and_gear_count_for_it() -> None:
+    html = page(made())
+    assert "Flat aggregation counts 33% of the rubric&#39;s credit for it, GEAR 20%." in html
+    assert "Unlicensed penalty, activation" in html
+    assert "GEAR 0%." in html

@@ -259,3 +259,8 @@ def test_every_figure_is_what_a_loop_makes_of_it(seed):
             assert appraisal.shares[name]["own"] == own
             licensed = appraisal.shares[name]["licensed"]
             assert 0 <= licensed <= own or math.isclose(licensed, own)
+
+
+def test_the_threshold_itself_counts_as_supported():
+    found = told(locals_of([THREE], [0], [[0.5, 0.5, 0.0]]), "flat")
+    assert (found["leakage", "edge", "all"]["n"], found["preservation", "edge", "all"]["n"]) == (0, 1)
