@@ -185,3 +185,8 @@ def test_the_embedded_rater_gives_labels(case_of):
     decisions = json.loads(reply.text)["decisions"]
     assert [decisions[name]["level"] for name in "AB"] == [2, 2]
     jsonschema.validate({"decisions": decisions}, request.schema)
+
+
+def test_json_wins_over_lines(case_of, grade_all):
+    reply = "concept=A; label=0; evidence=\nconcept=B; label=0; evidence=\n" + said(A=(2, LIGHT), B=(2, LIGHT))
+    assert [row["decision"] for row in grade_all([case_of(bundle_of())], lambda r: reply).judgments] == [2, 2]

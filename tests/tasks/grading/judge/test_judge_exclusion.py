@@ -23,6 +23,7 @@ from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.settings.reward import Retention
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.grading.judge.score import (
+    conflicts,
     expected_share,
     round_half_up,
     score,
@@ -210,3 +211,15 @@ def test_arrays_and_numbers_are_composed_alike() -> None:
         for n, row in enumerate(levels):
             alone = composed(of, dict(zip(columns, row.tolist(), strict=True)), lambda share: min(1.0, max(0.0, share)))
             assert {name: share[n] for name, share in together.items()} == pytest.approx(alone)
+
+
+def test_of_alternatives_one_counts_and_alone_it_can_earn_all() -> None:
+    colours = [
+        criterion("white", excludes=("grey", "black")),
+        criterion("grey", excludes=("black",)),
+        criterion("black"),
+    ]
+    bundle = locked(*colours, criterion("reason"), top=2)
+    assert scores(bundle, {"white": 2}, {"white": 2, "black": 2}, {"grey": 2, "reason": 2}) == [1, 1, 2]
+    assert conflicts(bundle, {"white": 2, "grey": 1, "black": None, "reason": 2}) == {"conflicts": 1}
+    assert conflicts(bundle, {"white": 2, "grey": 0, "reason": 2}) == {}

@@ -182,3 +182,17 @@ def test_the_door_tells_it_what_its_human_rater_said(tmp_path):
     made = run.read(judged.judgments).to_pylist()
     assert {row["criterion_id"]: row["decision"] for row in made} == {"P1": 2, "P2": 1, "M1": 0}
     assert {row["rater_kind"] for row in made} == {"simulated"}
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_invented_quotes_and_broken_replies_come_at_their_rates(rate, tmp_path):
+    said = {f"r{n}": SAID for n in range(400)}
+    truth = Truth(rater="key", noise=0.0, invented=rate, broken=0.0)
+    found = graded(cases_of(bundle_of("rulers"), 400), truth, said, tmp_path)
+    invented = sum(grading.signals.get("fabricated", 0) for grading in found.gradings)
+    assert invented / sum(grading.signals["quotes"] for grading in found.gradings) == pytest.approx(rate, abs=0.05)
+    truth = Truth(rater="key", noise=0.0, invented=0.0, broken=rate)
+    cases = cases_of(bundle_of("rulers"), 400)
+    exact = {case.response_id: answer(requests_of(case)[0], Truth(rater="key", **EXACT), said).text for case in cases}
+    broken = [answer(requests_of(case)[0], truth, said).text != exact[case.response_id] for case in cases]
+    assert np.mean(broken) == pytest.approx(rate, abs=0.07)

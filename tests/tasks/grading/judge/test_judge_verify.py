@@ -184,3 +184,17 @@ def test_what_is_kept_is_bounded():
 )
 def test_quotes(explanation: str, expected: list[str]) -> None:
     assert quotes_in(explanation) == expected
+
+
+def test_signals_count_quotes_by_what_was_found():
+    said = ["need light", "Need  light", "sells très", "drink the sea", "He"]
+    given = {"evidence": [{"unit": "sentence 1", "quote": quote} for quote in said], "level": 1}
+    assert judged(given, bundle_of("local_quote")).signals == {
+        "quotes": 5,
+        "verified": 1,
+        "duplicate": 1,
+        "misattributed": 1,
+        "fabricated": 1,
+        "too_short": 1,
+        "invalid_evidence": 3,
+    }
