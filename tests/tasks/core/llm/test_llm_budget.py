@@ -72,6 +72,13 @@ def test_what_is_spent_is_kept_and_the_same_call_continues():
         assert values == [str(i) for i in range(50)]
 
 
+def test_the_message_says_what_was_spent_and_how_to_go_on():
+    with ReplyStore(":memory:") as store, pytest.raises(BudgetSpent) as caught:
+        ask([asking(i, 3000, 500) for i in range(3)], Budgeted(costing(1000, 500), budget_of(2000)), store, check)
+    assert "1,500 of 2,000 tokens are spent" in str(caught.value)
+    assert "the same command continues" in str(caught.value)
+
+
 def test_waiting_for_a_turn_begins_nothing():
     answered = []
     reply = Reply(text="x", prompt_tokens=10, completion_tokens=10)

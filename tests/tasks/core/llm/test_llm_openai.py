@@ -1,6 +1,7 @@
 """The client of OpenAI-compatible servers against a server on loopback that misbehaves in every way they do."""
 
 import asyncio
+import itertools
 import logging
 import threading
 import time
@@ -291,6 +292,20 @@ def test_a_replica_that_failed_is_asked_again_later(serve):
 
 
 @pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (401, r"answers 401: bad key \(there is no key in RUBRICFLOW_API_KEY\)"),
+        (404, r"answers 404: bad key \(does it serve the model under the name 'm'\?\)"),
+    ],
+)
+def test_a_wrong_key_or_model_ends_the_run_at_once(serve, code, said):
+    server = serve(lambda n, call: http(code, {"error": {"message": "bad key"}}))
+    with no_thread_is_left(), pytest.raises(BackendError, match=said):
+        list(client(server, concurrency=3).answer([asking(i) for i in range(50)]))
+    assert len(server.calls) <= 3
+
+
+@pytest.mark.parametrize(
     ("play", "said"),
     [
         (storm(10**6), r"answers 429: later \(tried 4 times\)"),
@@ -365,6 +380,11 @@ def begun(requests, tokens, sizes, count):
 
     asyncio.run(go())
     return times
+
+
+def test_a_request_larger_than_a_minute_s_tokens_has_a_minute_of_its_own():
+    times = begun(None, 50, 10, 4)
+    assert [round(later - earlier) for earlier, later in itertools.pairwise(times)] == [60, 60, 60]
 
 
 def most_within_a_minute(times):
