@@ -20,7 +20,6 @@ from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.cells import select
 from rubricflow.tasks.core.text.units import units
-from rubricflow.tasks.grading.ingest.canonical import unit_table
 from rubricflow.tasks.grading.ingest.sources import Stream
 from rubricflow.tasks.grading.ingest.survey import Survey, shards, survey
 
@@ -128,11 +127,6 @@ def test_the_order_of_the_sources_does_not_matter() -> None:
     assert canonical([marks(), responses(), items()]) == canonical([items(), responses(), marks()])
 
 
-def test_items_default_to_their_own_rubric_and_no_kind() -> None:
-    (item, _) = canonical([items(), responses()]).items.values()
-    assert (item["rubric_id"], item["type"], item["key_elements"], item["context"]) == ("1", "item", [], None)
-
-
 def test_every_column_of_items_is_mapped() -> None:
     names = ("item_id", "question", "context", "reference_answer", "type", "rubric_id", "rubric_text")
     lists = {"key_elements": "key", "key_weights": "weight", "misconceptions": "wrong", "criteria": "list"}
@@ -146,12 +140,6 @@ def test_every_column_of_items_is_mapped() -> None:
     told["criteria"] = [{"id": "1", "text": "c", "weight": 3.0, "levels": [], "parent": None}]
     told["reference_answers"] = None
     assert found.items["item_id 1"] == {name: f"{name} 1" for name in names} | told
-
-
-def test_items_and_responses_may_share_a_file() -> None:
-    source = remade(RESPONSES, items={"item_id": "item", "question": {"const": "Why?"}})
-    found = canonical([(source, responses(item=["1", "1"])[1])])
-    assert (list(found.items), len(found.responses)) == (["1"], 2)
 
 
 def test_ids_of_numeric_columns_are_whole_numbers() -> None:
@@ -175,11 +163,6 @@ ODD = "  a\r\n\x00\u202e é e\u0301 \U0001f600 "
 )
 def test_a_text_stays_as_it_stands_but_for_half_a_surrogate_pair(cell: Any, text: str) -> None:
     assert canonical([items(), responses(answer=["x", cell])]).responses["r2"]["text"] == text
-
-
-def test_a_split_of_the_source_is_kept() -> None:
-    found = canonical([items(), responses(mapped(split="part"), part=["train", ""])])
-    assert [r["split"] for r in found.responses.values()] == ["train", "test"]
 
 
 def test_a_rater_may_mark_traits_only() -> None:
@@ -290,12 +273,6 @@ def test_a_limit_keeps_what_hangs_on_the_responses_that_it_keeps() -> None:
     assert (list(found.items), len(found.responses)) == (["1"], 2)
     assert [g["response_id"] for g in found.gradings] == list(found.responses)
     assert [j["response_id"] for j in found.judgments] == [name for name in found.responses if name != "r2"]
-
-
-def test_units_are_those_of_the_texts_in_order() -> None:
-    texts = {"r1": "Heat. It moves!\n\nSo.", "r2": "", "r3": "1"}
-    rows = unit_table(list(texts), list(texts.values()), [None] * len(texts)).to_pylist()
-    assert rows == [{"response_id": key, **unit._asdict()} for key, text in texts.items() for unit in units(text)]
 
 
 @pytest.mark.parametrize("limit", [None, 2])

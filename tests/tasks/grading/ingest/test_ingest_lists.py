@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.data import Source
 from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.store.source import read
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.canonical import items
@@ -60,11 +58,6 @@ def test_what_is_no_list_is_named_by_its_place(cell: Any, rule: str) -> None:
     with pytest.raises(InputError, match=rule) as stop:
         cell_list(cell, CellPlace("items.csv", 4, "keys"))
     assert (stop.value.file, stop.value.row, stop.value.field) == ("items.csv", 4, "keys")
-
-
-def test_texts_may_be_numbers_or_objects_with_a_text() -> None:
-    told = ["heat", 2, 2.5, {"text": "light", "category": "BEST"}, {"text": "cold", "weight": None}]
-    assert cell_texts(told, CellPlace("f", 1, "c")) == ["heat", "2", "2.5", "light", "cold"]
 
 
 @pytest.mark.parametrize(
@@ -178,17 +171,6 @@ def test_a_criterion_is_read_with_what_it_leaves_out() -> None:
 
 def test_nulls_of_a_typed_column_are_left_out_keys() -> None:
     assert listed([one(levels=None, parent=None)], PLACE) == listed([one()], PLACE)
-
-
-def test_what_is_read_keeps_the_contract_of_items() -> None:
-    item = {"item_id": "i", "question": "Why?", "key_elements": [], "type": "item", "rubric_id": "i"}
-    row = item | {"criteria": listed([one(), one(id="b", parent="a", levels=["x", "y"])], PLACE)}
-    assert conform(Items, [row]).to_pylist()[0]["criteria"] == row["criteria"]
-
-
-@pytest.mark.parametrize("cell", [None, math.nan, " ", []])
-def test_an_empty_cell_lists_nothing(cell: Any) -> None:
-    assert listed(cell, PLACE) is None
 
 
 @pytest.mark.parametrize(

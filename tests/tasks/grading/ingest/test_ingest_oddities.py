@@ -105,8 +105,3 @@ def test_a_student_who_answers_twice() -> None:
 
 def test_a_warning_in_words() -> None:
     assert sentence("same_text", 7, ["r0 and r2"]) == "different students hand in the same text: 7 (r0 and r2, …)"
-
-
-@given(st.text())
-def test_folding_is_done_once(text: str) -> None:
-    assert folded(folded(text)) in (folded(text), folded(folded(folded(text))))

@@ -161,9 +161,3 @@ def test_a_reader_that_reads_nothing_is_refused_with_what_it_looked_for(base: Pa
     with pytest.raises(InputError, match="none of 8 replies reads as a score") as stop:
         split_of(base, STUDY | {"judge": STUDY["judge"] | {"foreign": foreign}})
     assert (stop.value.file, stop.value.hint) == ("replies.csv", "looked for total/mark + bonus")
-
-
-def test_a_limit_that_keeps_only_what_cannot_be_read_is_no_mistake(base: Path) -> None:
-    rows = [["r25", REPLIES["prose"]], ["r1", REPLIES["good"]]]  # r25 is the one that is drawn
-    write_csv(base / "replies.csv", ["id", "reply"], rows)
-    assert split_of(base, STUDY, limit=1) == {"r25": "test"}

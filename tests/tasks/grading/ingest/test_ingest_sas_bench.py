@@ -179,8 +179,3 @@ def test_a_row_that_cannot_be_read_is_located(tmp_path: Path, bad: dict[str, Any
 def test_a_question_without_reference_has_no_rubric(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no key elements to make a rubric of"):
         locked(written(tmp_path, Physics=[row("a", reference="")]))
-
-
-def test_a_file_without_a_column_is_refused(tmp_path: Path) -> None:
-    lost = {name: cell for name, cell in row("a").items() if name != "total"}
-    assert "field 'total': no such column" in refused(tmp_path, Physics=[lost])

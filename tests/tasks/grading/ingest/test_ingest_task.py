@@ -92,18 +92,6 @@ def test_what_a_machine_recorded_is_no_target(base: Path, run: Run) -> None:
     assert calibrating(run, ingest.fn(run, Study.model_validate(study), base)) <= {f"r{n}" for n in range(6)}
 
 
-def test_items_without_responses_are_written_with_empty_tables(base: Path, run: Run) -> None:
-    study = Study.model_validate(STUDY | {"data": {"sources": STUDY["data"]["sources"][:1]}})
-    assert [ref.rows for ref in tables_of(ingest.fn(run, study, base))] == [1, 0, 0, 0, 0, 0]
-
-
-def test_a_second_time_nothing_is_read(base: Path, run: Run) -> None:
-    study = Study.model_validate(STUDY)
-    first = ingest.fn(run, study, base)
-    (base / "responses.csv").unlink()
-    assert ingest.fn(run, study, base) == first
-
-
 def test_shards_hold_what_one_table_would(base: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     study = Study.model_validate(STUDY)
     whole = ingest.fn(run, study, base)

@@ -33,10 +33,6 @@ def test_words_are_the_numbers_that_the_study_says() -> None:
     assert scored(words, *cells) == [2, 2, 1, 3, None, None, None, None]
 
 
-def test_a_number_beside_words_stands_for_itself() -> None:
-    assert scored({"absent": None}, "2.5", 3, "absent") == [2.5, 3, None]
-
-
 def test_where_numbers_are_words_the_others_have_no_meaning() -> None:
     assert scored({"1": 0, "2": 1}, "1", 2.0, " 2 ") == [0, 1, 1]
     with pytest.raises(InputError, match="'3' is none of the words 1, 2"):
@@ -53,10 +49,6 @@ def test_an_unknown_word_is_named_with_its_place_and_the_known_words() -> None:
 def test_without_words_what_is_no_number_is_refused_with_what_to_do(cell: Any) -> None:
     with pytest.raises(InputError, match=r"is not a finite number .*'words'"):
         scored({}, cell)
-
-
-def test_a_decimal_comma_is_read() -> None:
-    assert scored({}, "3,5", " -0,5", "4") == [3.5, -0.5, 4]
 
 
 @pytest.mark.parametrize("cell", ["1,000,000", "1,234.5", "3,", ",5", "3.5.2024", "2024-05-03", "3-May", "5. Mär"])
