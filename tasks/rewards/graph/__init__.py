@@ -7,6 +7,6 @@ task          the entry point, here or shared out to workers in packs of rubrics
 build         subjects, roles, dependencies and votes become graphs and rows
 subject       what a graph is made of: the rubric; graphs that a person wrote
 annotator     the language model that is asked, and how its prompts are written
-dependencies  a rubric asked about whole, in two orders, and what both replies agree on; what criteria state themselves
+dependencies  a rubric asked about whole, in several orders, and what all replies agree on; what criteria state
 project       votes counted, and proposals projected onto a valid graph
 """

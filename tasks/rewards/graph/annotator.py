@@ -56,6 +56,7 @@ def settings_of(plan: Graphs, model: str) -> dict[str, Any]:
     return {
         "annotator": model,
         "profile": plan.profile,
+        "orders": plan.orders,
         "sampling": plan.sampling.model_dump(),
         "structured": is_structured(plan),
     }

@@ -93,7 +93,9 @@ def build(
         drafts[name] = GraphDraft(subjects[name], *_voted_roles(given, origins, ballot[name]), proposals=proposals)
     others = [subject for name, subject in subjects.items() if name not in written]
     if annotator and annotator.tell is not silent and others:
-        annotator.tell(f"{len(others):,} rubrics, each in two orders: {planned_calls(others, annotator)}")
+        annotator.tell(
+            f"{len(others):,} rubrics, each in {annotator.plan.orders} orders: {planned_calls(others, annotator)}"
+        )
     said = ask_graphs(others, annotator) if annotator else {}
     for subject in others:
         annotated = said.get(subject.rubric_id) or Annotated(proposals=stated_dependencies(subject))

@@ -1,8 +1,8 @@
-"""Asking a language model for a rubric's graph: all of it in one call, twice, in two orders.
+"""Asking a language model for a rubric's graph: all of it in one call, in two orders or more.
 
 Contract: `{"roles": {id: role}, "edges": [{"child": id, "parent": id, "relation": one, "reason": text}]}` (GEAR,
 appendices A.2 and A.4, which ask about pairs a few at a time). What depends on the order in which criteria are listed
-is no dependency of theirs: an edge stays where both replies name it the same way round. The calls of all rubrics go out
+is no dependency of theirs: an edge stays where all replies name it the same way round. The calls of all rubrics go out
 together; a reply with something that cannot be used is asked for again, whole.
 
 Where no model is asked, a graph holds what its criteria state themselves, which is certain.
@@ -15,6 +15,7 @@ nothing. Nothing else is read into the wording.
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,19 +43,7 @@ _REASON = 300
 """Characters of a reason, at most."""
 _TOKENS, _TOKENS_PER_ROLE, _TOKENS_PER_EDGE, _EDGES_PER_CHILD = 256, 24, 72, 6
 _RELATIONS: tuple[Relation, ...] = get_args(Relation)
-
-
-@dataclass(frozen=True)
-class GraphQuestion:
-    """A rubric in one of its two orders; the `data` of a request."""
-
-    subject: GraphSubject
-    is_backwards: bool
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The criteria as they are listed."""
-        return self.subject.ids[::-1] if self.is_backwards else self.subject.ids
+_ORDERS = ("in the rubric's order", "from the rubric's last one to its first", "in an order drawn by chance")
 
 
 class StatedEdge(NamedTuple):
@@ -73,7 +62,7 @@ class GraphReply(NamedTuple):
 
 @dataclass
 class Annotated:
-    """What the two replies about a rubric come to."""
+    """What the replies about a rubric come to."""
 
     roles: dict[str, Role] = field(default_factory=dict)
     """Of the criteria that a reply gave one."""
@@ -102,23 +91,26 @@ def ask_graphs(subjects: Sequence[GraphSubject], annotator: Annotator) -> dict[s
 
 
 def graph_requests(subjects: Sequence[GraphSubject], annotator: Annotator) -> Iterator[Request]:
-    """The first requests about rubrics, two for each."""
+    """The first requests about rubrics, one for each order; their `data` is the rubric."""
     for subject in subjects:
         if len(subject.ids) < 2:
             continue
         edges = min((len(subject.ids) - 1) / 2, _EDGES_PER_CHILD)
         tokens = _TOKENS + round(len(subject.ids) * (_TOKENS_PER_ROLE + _TOKENS_PER_EDGE * edges))
-        for is_backwards in (False, True):
-            question = GraphQuestion(subject, is_backwards)
-            criteria = (subject.by_id[name] for name in question.ids)
+        for number in range(annotator.plan.orders):
+            criteria = list(subject.criteria[:: -1 if number else 1])
+            if number > 1:
+                random.Random(number).shuffle(criteria)
             listed = lines({"id": c.id, "points": c.weight, "text": wording(c)} for c in criteria)
-            order = "from the rubric's last one to its first" if is_backwards else "in the rubric's order"
             yield Request(
                 messages=(
                     Message("system", instructions(annotator.plan.profile)),
                     Message(
                         "user",
-                        PROMPTS.fill("graph_list", {"query": query(subject), "order": order, "criteria": listed}),
+                        PROMPTS.fill(
+                            "graph_list",
+                            {"query": query(subject), "order": _ORDERS[min(number, 2)], "criteria": listed},
+                        ),
                     ),
                 ),
                 role="graph",
@@ -126,14 +118,14 @@ def graph_requests(subjects: Sequence[GraphSubject], annotator: Annotator) -> It
                 keys=frozenset({"roles", "edges"}),
                 schema=_schema(subject) if is_structured(annotator.plan) else None,
                 sampling=annotator.sampling(tokens),
-                data=question,
+                data=subject,
             )
 
 
 def check(request: Request, reply: Reply) -> Checked[GraphReply]:
     """The roles and edges of a reply that can be used, with a violation for each one that cannot: a role against the
     sign of the points, an edge of an unknown criterion, from one to itself, or one that the reply's roles rule out."""
-    subject: GraphSubject = request.data.subject
+    subject: GraphSubject = request.data
     artifact, note = extract(reply.text, request.keys)
     if artifact is None:
         return Checked(None, (f"unreadable:{note}",))
@@ -183,8 +175,8 @@ def _word(value: object) -> str | None:
 
 
 def _put_together(found: Annotated, subject: GraphSubject, replies: Sequence[GraphReply | None]) -> None:
-    """What two replies agree on. Of two roles the one that licenses more counts, core before applicability before the
-    others; of two relations the weaker. What one reply alone names is a dropped proposal."""
+    """What all replies agree on. Of several roles the one that licenses most counts, core before applicability before
+    the others; of several relations the weakest. What not all replies name is a dropped proposal."""
     usable = [reply for reply in replies if reply]
     found.failed = len(replies) - len(usable)
     for criterion in subject.criteria:

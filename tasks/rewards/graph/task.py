@@ -173,7 +173,7 @@ def _built_by_workers(assignment: GraphAssignment, inputs: _Inputs, placement: P
         if len(lacking) > 1:
             names = chain.from_iterable(piece.content for piece in lacking)
             asked = [inputs.subjects[name] for name in names]
-            _say(f"{len(asked):,} rubrics, each in two orders: {planned_calls(asked, annotator)}")
+            _say(f"{len(asked):,} rubrics, each in {annotator.plan.orders} orders: {planned_calls(asked, annotator)}")
     if len(lacking) == 1:
         return _built_here(assignment, inputs)
     errors: Mapping[str, str] = {}

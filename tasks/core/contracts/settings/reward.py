@@ -23,7 +23,10 @@ class Graphs(Choice):
     backend: Annotated[str, serves("graph")] = "stated"
     """Who annotates the others. stated: nobody; a graph then holds what its criteria state themselves, where one names
     another as its condition, and rewards are flat but for that; the others: a language model, which is asked about
-    every rubric twice, in two orders."""
+    every rubric in as many orders as `orders` says."""
+    orders: int = Field(default=2, ge=2)
+    """In how many orders the model is asked about a rubric: its own, backwards, and further ones drawn by chance. An
+    edge stays where all replies name it."""
     sampling: Sampling = Sampling(top_p=0.9, top_k=20, max_tokens=2048)
     """How replies are drawn."""
     profile: Literal["general", "health", "writing", "law", "work"] = "general"

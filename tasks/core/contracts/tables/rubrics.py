@@ -69,7 +69,7 @@ DROPPED: Mapping[str, str] = {
     "duplicate": "proposed twice",
     "cycle": "it would close a circle",
     "voted_out": "people voted against it",
-    "one_order": "the annotator named it in one of two orders of the rubric only",
+    "one_order": "the annotator did not name it in every order of the rubric",
 }
 """Why a proposed edge is not in the graph."""
 
@@ -103,7 +103,7 @@ class RubricGraphs(Row, table="graphs", key=("rubric_id",)):
     invalid: Natural
     """Proposals that break a rule: unknown criterion, itself, roles, given twice."""
     failed: Natural
-    """Of the two orders in which the annotator was asked, those without a usable reply: with one there is no edge."""
+    """Of the orders in which the annotator was asked, those without a usable reply: with one there is no edge."""
     roles_missing: Natural
     """Criteria whose role the annotator did not give: they got penalty or core by their weight."""
     depth: Natural

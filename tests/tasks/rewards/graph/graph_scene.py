@@ -20,7 +20,7 @@ def said(roles: Mapping[str, Any], *edges: Any) -> str:
 
 
 def by_sign(request: Request) -> dict[str, str]:
-    return {c.id: "penalty" if c.weight < 0 else "core" for c in request.data.subject.criteria}
+    return {c.id: "penalty" if c.weight < 0 else "core" for c in request.data.criteria}
 
 
 def annotating(
@@ -32,7 +32,8 @@ def annotating(
     backwards."""
 
     def answer(request: Request) -> str:
-        edges = backwards if request.data.is_backwards and backwards is not None else forwards
+        is_backwards = "from the rubric's last one" in request.messages[1].content
+        edges = backwards if is_backwards and backwards is not None else forwards
         return said(by_sign(request) | dict(roles), *(edge(*pair, relation) for pair, relation in edges.items()))
 
     return answer

@@ -19,7 +19,7 @@ from rubricflow.tasks.core.llm.backend import Scripted
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
 from rubricflow.tasks.core.llm.request import Reply, Request
 from rubricflow.tasks.rewards.graph.annotator import Annotator
-from rubricflow.tasks.rewards.graph.dependencies import GraphQuestion, ask_graphs, check, stated_dependencies
+from rubricflow.tasks.rewards.graph.dependencies import ask_graphs, check, stated_dependencies
 from rubricflow.tasks.rewards.graph.subject import GraphSubject
 
 CORE = {"c0": "core", "c1": "core", "c2": "core"}
@@ -64,6 +64,18 @@ def test_an_edge_stays_where_both_orders_name_it(forwards: set[Any], backwards: 
     assert {edge.pair for edge in found.proposals if not edge.dropped} == forwards & backwards
     assert {edge.pair for edge in found.proposals if edge.dropped == "one_order"} == forwards ^ backwards
     assert len(found.proposals) == len(forwards | backwards)
+
+
+def test_a_third_order_has_its_say(rubric: Any, scripted: Any) -> None:
+    named = iter((["c1", "c2", "c3"], ["c1", "c2"], ["c2", "c3"]))
+    annotator, backend = scripted(
+        lambda request: said(by_sign(request), *(edge("c0", to) for to in next(named))), orders=3
+    )
+    (found,) = ask_graphs([rubric(1, 1, 1, 1, 1, 1)], annotator).values()
+    assert {e.child: e.dropped for e in found.proposals} == {"c1": "one_order", "c2": None, "c3": "one_order"}
+    own, backwards, drawn = (tuple(entry["id"] for entry in listed(request)) for request in backend.asked)
+    assert sorted(drawn) == sorted(own)
+    assert drawn not in (own, backwards)
 
 
 def test_of_two_relations_the_weaker_stays_with_its_reason(rubric: Any, scripted: Any) -> None:
@@ -134,7 +146,7 @@ def test_what_of_a_reply_can_be_used_counts_where_no_mending_helps(rubric: Any, 
 @pytest.mark.parametrize("broken", [Reply(error="timeout: after 120 s"), "Sorry."])
 def test_an_order_without_a_reply_leaves_no_edge(broken: Any, rubric: Any, scripted: Any) -> None:
     def answer(request: Request) -> Any:
-        return said(CORE, edge("c0", "c1")) if not request.data.is_backwards else broken
+        return said(CORE, edge("c0", "c1")) if "in the rubric's order" in request.messages[1].content else broken
 
     annotator, _ = scripted(answer)
     found = ask_graphs([rubric(1, 1, 1)], annotator)["r"]
@@ -167,7 +179,7 @@ def test_the_schema_admits_what_is_meant_and_nothing_else(rubric: Any, scripted:
 )
 def test_no_role_goes_against_the_sign_of_the_points(weight: float, role: str) -> None:
     criterion = Criterion(id="c0", trait="t", text="Text.", weight=weight)
-    question = GraphQuestion(GraphSubject("r", "Why?", None, (criterion,)), False)
+    question = GraphSubject("r", "Why?", None, (criterion,))
     request = Request(messages=(), role="graph", subject="r", keys=frozenset({"roles", "edges"}), data=question)
     checked = check(request, Reply(text=said({"c0": role})))
     allowed = role == "applicability" or (role == "penalty") == (weight < 0)
