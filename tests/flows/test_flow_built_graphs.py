@@ -124,6 +124,7 @@ SAME: list[tuple[str, Any]] = [
     ("graph.replies", "replies.parquet"),
     ("graph.sampling", {"seed": 1}),
     ("graph.profile", "law"),  # nobody is asked
+    ("graph.orders", 3),
     ("reward.retention.activation", 0.1),
     ("reward.eta", 2.0),
     ("reward.inference", "exact"),
