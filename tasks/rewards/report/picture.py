@@ -226,10 +226,10 @@ def edges_page(study: str, nodes: Rows, edges: Rows) -> str:
         for row in edges
     ]
     title = f"{sum(row['kept'] for row in edges):,} of {len(edges):,} proposed dependencies are in a graph"
-    rows = [tuple(map(say.visible, line)) for line in lines]
-    table = Grid(("Rubric", "Criterion", "depends on", "how, or why not", "Reason"), rows, "stack")
+    heads = ("Rubric", "Criterion", "depends on", "how, or why not", "Reason")
+    table = Grid(heads, [tuple(map(say.visible, line)) for line in lines], "stack")
     section = Section("edges", "Edges", "What depends on what, and why", parts=[table])
-    return rendered(Page(kind="Edges", study=say.name(study), title=title, sections=(section,)))
+    return rendered(Page("Edges", say.name(study), title, [section] if edges else []))
 
 
 def _box(row: Row, earned: EarnedCredit | None) -> Record:

@@ -130,6 +130,7 @@ def test_every_edge_stands_in_one_page_with_its_reason_and_what_became_of_it() -
     assert any("1 of 3" in words for words in seen.words)
     assert "script" not in {tag for tag, _ in seen.elements}
     assert not any("\u202e" in words or "\x00" in words for words in seen.words)
+    assert any("0 of 0" in words for words in Seen(edges_page("s", [], []).split("\n", 1)[1]).words)
 
 
 # Where a graph's boxes stand: parents before children, nothing on top of anything, few crossings.
