@@ -168,3 +168,10 @@ def test_an_error_reply_is_asked_again_and_an_answer_is_not():
         found, backend = graded(bundle, {"bad": [decided(P1=2, P2=2, M=0)]}, *cases, store=store)
     assert [r.subject for r in backend.asked] == ["bad"]
     assert [row["status"] for row in found.gradings] == ["scored", "scored"]
+
+
+def test_pointwise_asks_for_each_criterion():
+    replies = {"P1": decided(P1=2), "P2": decided(P2=2), "M": decided(M=1)}
+    found, backend = graded(bundle_of("pointwise"), lambda r: replies[r.data.criteria[0].id])
+    assert (backend.calls, [a["part"] for a in found.attempts]) == (3, ["P1", "P2", "M"])
+    assert found.gradings[0]["score"] == 5  # (1 + 1 - 1) of 2 points
