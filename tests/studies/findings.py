@@ -69,7 +69,8 @@ def gradeagentops() -> Iterator[Line]:
     )
     rng = np.random.default_rng(0)
     drawn = rng.integers(0, len(human), (10_000, len(human)))
-    for better, base in (("M1", "B0"), ("C1", "B0"), ("FULL", "B0"), ("weak R1", "B0")):
+    strong = [("M1", "B0"), ("C1", "B0"), ("FULL", "B0"), ("1.5B R1", "B0")]
+    for better, base in (*strong, ("1.5B M2", "1.5B R1"), ("1.5B C1", "1.5B R1"), ("1.5B FULL", "1.5B M2")):
         less = np.abs(wide["score", base] - human).to_numpy() - np.abs(wide["score", better] - human).to_numpy()
         yield f"error of {base} less that of {better}, points of 3", told(less.mean(), *ends(less[drawn]), len(less))
 
