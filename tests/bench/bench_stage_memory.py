@@ -1,11 +1,12 @@
-"""What each stage of `grade` holds in memory: python tests/bench/bench_stage_memory.py [RESPONSES].
+"""Seconds of each stage of `grade`, and what it holds in memory: python tests/bench/bench_stage_memory.py [RESPONSES].
 
 Twenty items (or `--items N`), three criteria each, two human scores a response, and a judge that answers at once.
 `--characters N` makes answers longer. With `--judged N` answers repeat after N but for a number: the first N are judged
 alone, in a process of its own, and those that repeat them get the same rows, so that every other stage is measured on a
 million responses within minutes. `--features judge characters embedding` is what calibration reads of the texts; by
 default nothing. A stage's peak is the most that the process held while the stage ran, what earlier stages left
-included.
+included. `--engine ray` (or dask; local for comparison) judges by a server of the same judge instead, with `--address`,
+`--warehouse` and `--replies` as the command has them; a new prefix each time.
 """
 
 import argparse
@@ -20,9 +21,15 @@ from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
-from invented_study import ITEMS, OWN, RESPONSES, Stages, begin, decide, write_study
+from invented_study import ITEMS, OWN, RESPONSES, Stages, begin, by_keywords, decide, write_study
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[at]) for at in (1, 2)]
+
+
+def judge_behind(server):
+    """The settings of a judge that is asked over HTTP."""
+    model = {"model": "bench", "urls": [server.url], "concurrency": 16, "structured": False}
+    return {"protocol": "rulers", "backend": "openai", "engine": model, "final_score": "weighted_points"}
 
 
 def repeated(judge, folder, judged):
@@ -66,52 +73,56 @@ def judged_rows(source, table):
     return rows, places
 
 
-def main(responses, characters, features, judged, items, folder=None):
-    """Grade an invented study of so many responses and print the figures; with a folder, only up to the judge, into
-    it."""
+def main(given):
+    """Grade an invented study of so many responses and print the figures; with `into`, only up to the judge."""
     with tempfile.TemporaryDirectory() as name:
-        place = folder or Path(name)
-        study = write_study(place, responses, characters, items, judged, calibration={"features": features})
-        if judged < responses:
+        place, judged = given.into or Path(name), given.judged or given.responses
+        changes = {"calibration": {"features": given.features}}
+        if given.engine:
+            from scale.cluster import JudgesServer
+
+            changes["judge"] = judge_behind(JudgesServer(0, by_keywords))
+        study = write_study(place, given.responses, given.characters, given.items, judged, **changes)
+        if judged < given.responses:
             first = Path(name) / "judged"
             first.mkdir()
-            same = ["--characters", str(characters), "--items", str(items)]
+            same = ["--characters", str(given.characters), "--items", str(given.items)]
             subprocess.run([sys.executable, __file__, str(judged), *same, "--into", str(first)], check=True)
         os.environ |= {"PREFECT_API_URL": "", "GX_ANALYTICS_ENABLED": "false"}
+        if given.replies:
+            os.environ["RUBRICFLOW_REPLIES"] = given.replies
         started = begin()
         from rubricflow.flows import grade as flow
+        from rubricflow.flows import judging
         from rubricflow.flows import stage as stage_module
         from rubricflow.tasks.core.llm.backend import Offline
-        from rubricflow.tasks.grading.judge import task as judge
+        from rubricflow.tasks.core.store.catalogue import read_manifest
+        from rubricflow.tasks.core.store.warehouse import Warehouse
+        from rubricflow.tasks.grading.judge import shard_judge
         from rubricflow.tasks.grading.judge.rows import Rater
 
         stages = Stages()
-        answer = stages.count(OWN, decide)
-        judge.rater = lambda *_: Rater("offline:bench:rulers", "simulated", Offline("bench", answer))
-        for stage in (
-            "plan",
-            "ingest",
-            "lock_rubrics",
-            "judge",
-            "calibrate",
-            "evaluate",
-            "data_docs",
-            "record",
-            "report",
-        ):
-            setattr(flow, stage, stages.watch(stage, getattr(flow, stage)))
-        if judged < responses:
-            flow.judge = repeated(flow.judge, first, judged)
-        if folder:
+        if not given.engine:
+            answer = stages.count(OWN, decide)
+            shard_judge.rater = lambda *_: Rater("offline:bench:rulers", "simulated", Offline("bench", answer))
+        watched = {flow: ("plan", "ingest", "calibrate", "evaluate", "data_docs", "record", "report")}
+        for module, names in (watched | {judging: ("judge",), stage_module: ("lock",)}).items():
+            for stage in names:
+                setattr(module, stage, stages.watch(stage, getattr(module, stage)))
+        if judged < given.responses:
+            judging.judge = repeated(judging.judge, first, judged)
+        if given.into:
             flow.calibrate = stop
         stage_module.checked = stages.watch(
-            lambda of: f"check {type(of).__module__.split('.')[1]}", stage_module.checked
+            lambda written: f"check {next(stage_module.references(written)).stage}", stage_module.checked
         )
         stages.add("imports", started)
         try:
-            flow.grade(str(study), str(place / "warehouse"))
+            house = given.warehouse or str(place / "warehouse")
+            run_id = flow.grade(str(study), house, engine=given.engine, address=given.address)
+            print("grade_digest", read_manifest(Warehouse.open(house).run(run_id))["grade_digest"])
         finally:
-            stages.show(responses, time.perf_counter() - started)
+            stages.show(given.responses, time.perf_counter() - started)
 
 
 def stop(*_, **__):
@@ -127,6 +138,7 @@ if __name__ == "__main__":
     words.add_argument("--items", type=int, default=ITEMS)
     words.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     words.add_argument("--features", nargs="+", default=["judge"])
-    arguments = words.parse_args()
-    judged = arguments.judged or arguments.responses
-    main(arguments.responses, arguments.characters, arguments.features, judged, arguments.items, arguments.into)
+    words.add_argument("--engine", choices=["local", "dask", "ray"])
+    for name in ("--address", "--warehouse", "--replies"):
+        words.add_argument(name)
+    main(words.parse_args())

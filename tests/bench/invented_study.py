@@ -1,4 +1,4 @@
-"""The invented study of bench_scale and bench_stage_memory, a judge for it that needs no time, and a watch on stages.
+"""The invented study of bench_stage_memory and scale/efficiency, a judge for it that needs no time, a watch on stages.
 
 Items with three criteria each, two human scores a response. Answers and scores may repeat after so many responses,
 under other ids and each text with its number.
@@ -125,6 +125,22 @@ def decide(questions):
             decisions[criterion.id] = {"evidence": [{"unit": unit.unit_id, "quote": quote}], "level": level}
         replies.append(Reply(text=json.dumps({"decisions": decisions}), prompt_tokens=400, completion_tokens=90))
     return replies
+
+
+CRITERION = re.compile(r"^- (P\d+) .*explains (\w+)\.$", re.MULTILINE)
+SENTENCE = re.compile(r"^\[(sentence \d+)\] (.*)$", re.MULTILINE)
+
+
+def by_keywords(body):
+    """The same judge behind a server: the artifact that a request's body gets."""
+    system, response = (message["content"] for message in body["messages"][:2])
+    sentences, decisions = SENTENCE.findall(response), {}
+    for criterion, word in CRITERION.findall(system):
+        unit, text = next(((unit, text) for unit, text in sentences if word in text.lower()), (None, ""))
+        quote = "nobody wrote these words" if zlib.crc32(text.encode()) % 20 == 0 else text
+        level = 0 if unit is None else 2 if f"{word} because" in text.lower() else 1
+        decisions[criterion] = {"evidence": [{"unit": unit, "quote": quote}] if level else [], "level": level}
+    return {"decisions": decisions}
 
 
 class Stages:
