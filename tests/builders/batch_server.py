@@ -53,12 +53,10 @@ class BatchServer:
                     return
                 data = content if isinstance(content, bytes) else json.dumps(content).encode()
                 self.send_response(status)
-                for name, value in {
-                    "Content-Length": str(len(data)),
-                    "Content-Type": "application/json",
-                    **headers,
-                }.items():
-                    self.send_header(name, value)
+                for name, value in (
+                    {"Content-Length": len(data), "Content-Type": "application/json"} | headers
+                ).items():
+                    self.send_header(name, str(value))
                 self.end_headers()
                 self.wfile.write(data)
 
@@ -98,11 +96,8 @@ class OpenAIServer(BatchServer):
         parts = path.strip("/").split("/")[1:]
         if (method, parts) == ("POST", ["files"]):
             name = f"file-{len(self.files)}"
-            self.files[name] = body.split(b"\r\n\r\n")[-1].rsplit(b"\r\n--", 1)[0]
-            if b'{"custom_id"' not in self.files[name]:
-                self.files[name] = next(part for part in body.split(b"\r\n\r\n") if b'{"custom_id"' in part).rsplit(
-                    b"\r\n--", 1
-                )[0]
+            (lines,) = (part for part in body.split(b"\r\n\r\n") if b'{"custom_id"' in part)
+            self.files[name] = lines.rsplit(b"\r\n--", 1)[0]
             return 200, {}, self._file(name)
         if (method, parts) == ("POST", ["batches"]) and self.faults and isinstance(self.faults[0], int):
             return self.faults.pop(0), {}, {"error": {"message": "Incorrect API key provided", "code": "no_key"}}
@@ -121,15 +116,7 @@ class OpenAIServer(BatchServer):
         return 200, {}, self.results(self.batches[int(number)], kind == "errors")
 
     def _file(self, name):
-        return {
-            "id": name,
-            "object": "file",
-            "bytes": 1,
-            "created_at": 1,
-            "filename": "x",
-            "purpose": "batch",
-            "status": "processed",
-        }
+        return {"id": name, "object": "file", "status": "processed"}
 
     def _batch(self, batch, ended):
         total = len(batch.requests)
@@ -167,23 +154,14 @@ class OpenAIServer(BatchServer):
                 "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
                 "usage": {"prompt_tokens": self.tokens[0], "completion_tokens": self.tokens[1]},
             }
-            line = {
-                "id": "r",
-                "custom_id": key,
-                "response": {"status_code": 200, "request_id": "q", "body": body},
-                "error": None,
-            }
+            line = {"custom_id": key, "response": {"status_code": 200, "body": body}, "error": None}
             if fate == "expired":
-                said = {
-                    "code": "batch_expired",
-                    "message": "This request could not be executed before the completion window expired.",
+                line |= {
+                    "response": None,
+                    "error": {"code": "batch_expired", "message": "It was not executed in time."},
                 }
-                line |= {"response": None, "error": said}
             elif fate == "error":
-                line["response"] = {
-                    "status_code": 500,
-                    "body": {"error": {"message": "The server had an error", "type": "server_error"}},
-                }
+                line["response"] = {"status_code": 500, "body": {"error": {"message": "The server had an error"}}}
             if errors == (fate in ("expired", "error")):
                 lines.append(json.dumps(line))
         return "\n".join(lines).encode()
@@ -208,13 +186,8 @@ class AnthropicServer(BatchServer):
 
     def _batch(self, batch, ended):
         created, total = batch.created.isoformat().replace("+00:00", "Z"), len(batch.requests)
-        counts = {
-            "processing": 0 if ended else total,
-            "succeeded": total if ended else 0,
-            "errored": 0,
-            "canceled": 0,
-            "expired": 0,
-        }
+        counts = dict.fromkeys(("errored", "canceled", "expired"), 0)
+        counts |= {"processing": 0 if ended else total, "succeeded": total if ended else 0}
         name = f"msgbatch_{batch.number}"
         return {
             "id": name,
@@ -223,9 +196,6 @@ class AnthropicServer(BatchServer):
             "request_counts": counts,
             "created_at": created,
             "expires_at": created,
-            "ended_at": created if ended else None,
-            "archived_at": None,
-            "cancel_initiated_at": None,
             "results_url": f"{self.url}/v1/messages/batches/{name}/results" if ended else None,
         }
 
@@ -249,14 +219,7 @@ class AnthropicServer(BatchServer):
             if fate == "expired":
                 result = {"type": "expired"}
             elif fate == "error":
-                result = {
-                    "type": "errored",
-                    "error": {
-                        "type": "error",
-                        "request_id": "q",
-                        "error": {"type": "overloaded_error", "message": "Overloaded"},
-                    },
-                }
+                result = {"type": "errored", "error": {"error": {"type": "overloaded_error", "message": "Overloaded"}}}
             lines.append(json.dumps({"custom_id": key, "result": result}))
         return "\n".join(reversed(lines)).encode()
 
@@ -266,30 +229,21 @@ class GeminiServer(BatchServer):
 
     def served(self, method, path, headers, body):
         if method == "POST" and path.endswith("/files"):
-            return (
-                200,
-                {"X-Goog-Upload-URL": f"{self.url}/upload/put/{len(self.files)}", "X-Goog-Upload-Status": "active"},
-                {},
-            )
+            where = f"{self.url}/upload/put/{len(self.files)}"
+            return 200, {"X-Goog-Upload-URL": where, "X-Goog-Upload-Status": "active"}, {}
         if path.startswith("/upload/put/"):
             name = f"files/{path.rpartition('/')[2]}"
             self.files[name] = body
-            return (
-                200,
-                {"X-Goog-Upload-Status": "final"},
-                {"file": {"name": name, "uri": f"{self.url}/{name}", "mimeType": "jsonl"}},
-            )
+            file = {"name": name, "uri": f"{self.url}/{name}", "mimeType": "jsonl"}
+            return 200, {"X-Goog-Upload-Status": "final"}, {"file": file}
         if path.endswith(":batchGenerateContent"):
             asked = json.loads(body)["batch"]
             lines = map(json.loads, self.files[asked["inputConfig"]["fileName"]].splitlines())
             batch = self.made({line["key"]: line["request"] for line in lines}, asked["displayName"])
             return (200, {}, self._batch(batch, False)) if batch else (0, {}, None)
         if path.endswith(":download"):
-            return (
-                200,
-                {"Content-Type": "application/octet-stream"},
-                self.results(self.batches[int(path.split("-")[-1].split(":")[0])]),
-            )
+            batch = self.batches[int(path.split("-")[-1].split(":")[0])]
+            return 200, {"Content-Type": "application/octet-stream"}, self.results(batch)
         if path.endswith("/batches"):
             return 200, {}, {"operations": [self._batch(batch, False) for batch in reversed(self.batches)]}
         batch = self.batches[int(path.rpartition("/")[2])]
@@ -298,11 +252,8 @@ class GeminiServer(BatchServer):
     def _batch(self, batch, ended):
         made = batch.created.isoformat().replace("+00:00", "Z")
         metadata = {
-            "@type": "type.googleapis.com/google.ai.generativelanguage.v1main.GenerateContentBatch",
-            "model": "models/strong",
             "displayName": batch.mark,
             "createTime": made,
-            "updateTime": made,
             "state": "BATCH_STATE_SUCCEEDED" if ended else "BATCH_STATE_RUNNING",
             "name": f"batches/{batch.number}",
         }
@@ -317,11 +268,8 @@ class GeminiServer(BatchServer):
         for key, asked in batch.requests.items():
             fate = self.fate(key, batch.number)
             prompt = "\n".join(part["text"] for turn in asked["contents"] for part in turn["parts"])
-            candidate = {
-                "content": {"parts": [{"text": self.answer(prompt)}], "role": "model"},
-                "finishReason": "STOP",
-                "index": 0,
-            }
+            content = {"parts": [{"text": self.answer(prompt)}], "role": "model"}
+            candidate = {"content": content, "finishReason": "STOP", "index": 0}
             response = {
                 "candidates": [candidate],
                 "modelVersion": "strong-001",
@@ -331,10 +279,8 @@ class GeminiServer(BatchServer):
                 response = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "modelVersion": "strong-001"}
             line = {"key": key, "response": response}
             if fate in ("expired", "error"):
-                line = {
-                    "key": key,
-                    "error": {"code": 14 if fate == "error" else 4, "message": "The service is overloaded"},
-                }
+                error = {"code": 14 if fate == "error" else 4, "message": "The service is overloaded"}
+                line = {"key": key, "error": error}
             lines.append(json.dumps(line))
         return "\n".join(lines).encode()
 

@@ -54,14 +54,11 @@ NEXT: dict[str, dict[str, float]] = {
 PIECE = r"(?:Reasoning|Points|Instead|Better):\n|\n| ?[^\s]+| "
 PHASES: dict[str, Point] = {
     "signals half written": Point("half written", r"steps/edit/.signals-0-00001\.parquet"),
-    "in the selection": Point("after rename", r"steps/edit/signals-0-00000\.parquet"),
     "before a mark of revisions": Point("before rename", r"_done/edit/revisions-edit_sft-0-00001\.json"),
     "in fine-tuning": Point("before call", "trl.trainer.sft_trainer:SFTTrainer.compute_loss", 4),
     "after the adapter is done": Point("after rename", r"edit_sft-0/done\.json"),
     "in a look": Point("before rename", r"_done/edit/look-edit_rl-0-000002\.json"),
-    "in RL": Point("after call", "trl.trainer.grpo_trainer:GRPOTrainer._generate_and_score_completions", 3),
     "in a checkpoint of RL": Point("before call", "transformers:Trainer._save_rng_state"),
-    "rule tests half written": Point("half written", r"rule_tests/edit/.rules-edit_rl-0-00001\.parquet"),
     "before the last mark": Point("before rename", r"_done/edit/worth\.json"),
 }
 """Where one run is killed, one after the other: each is in the process that goes on after the one before."""

@@ -1,4 +1,4 @@
-"""docs/scheduled-runs.md to the letter: a server, a worker, a run by hand, one by schedule, a failing checkpoint."""
+"""docs/scheduled-runs.md to the letter: a server, a worker, a run by hand, a failing checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,7 +79,7 @@ def guided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guided]:
         name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "RUBRICFLOW_"))
     }
     environment |= {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_SERVER_API_PORT": port}
-    environment |= {"PREFECT_WORKER_QUERY_SECONDS": "2", "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "3"}
+    environment |= {"PREFECT_WORKER_QUERY_SECONDS": "2"}
     api = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/", timeout=30)
     terminals: list[subprocess.Popen[bytes]] = []
 
@@ -125,18 +124,6 @@ def test_the_run_that_the_guide_starts_completes_on_the_worker(guided: Guided) -
     assert run["state_type"] == "COMPLETED", guided.worker_log.read_text()
     house = Warehouse.open(guided.warehouse)
     assert (house.run(house.runs()[-1]).folder / "report.html").is_file()
-
-
-def test_a_run_by_schedule_completes_on_the_worker(guided: Guided) -> None:
-    deployment = _asked(guided, "GET", "deployments/name/grade/smoke")
-    soon = datetime.now(UTC) + timedelta(seconds=5)
-    schedule = {
-        "schedule": {"interval": 3600, "anchor_date": soon.isoformat()},  # one run, and none beside the next test
-        "parameters": deployment["parameters"] | {"warehouse": str(guided.warehouse)},
-    }
-    _asked(guided, "POST", f"deployments/{deployment['id']}/schedules", [schedule])
-    run = _ended(guided, lambda run: run["auto_scheduled"] and run["deployment_id"] == deployment["id"])
-    assert run["state_type"] == "COMPLETED", guided.worker_log.read_text()
 
 
 def test_a_failing_checkpoint_sets_its_automation_off(guided: Guided, tmp_path: Path) -> None:

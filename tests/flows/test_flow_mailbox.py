@@ -15,16 +15,15 @@ import pytest
 import yaml
 from builders import loopback
 from builders.batch_server import CANCEL, FAIL, LOSE, AnthropicServer, Batch, BatchServer, GeminiServer, OpenAIServer
-from builders.command import command
+from builders.command import command, last_run
 from click.testing import Result
-from tiny_study import make_study
+from tiny_study import make_study, with_judge
 
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
 from rubricflow.tasks.core.llm import mailbox_folder, submit
 from rubricflow.tasks.core.llm.mailbox_folder import Mailbox
-from rubricflow.tasks.core.store.warehouse import Warehouse
 
 JUDGE = {
     "protocol": "rulers",
@@ -47,19 +46,14 @@ def reply_to(prompt: str) -> str:
     return json.dumps({"decisions": {"P1": {"level": level, "evidence": quotes}}})
 
 
-def play(n: int, body: dict) -> bytes:
+def play(n: int, body: dict, reply: Callable[[str], str] = reply_to) -> bytes:
     prompt = "\n".join(turn["content"] for turn in body["messages"] if turn["role"] != "system")
-    return loopback.http(200, loopback.body_of(reply_to(prompt)))
+    return loopback.http(200, loopback.body_of(reply(prompt)))
 
 
 def study_in(folder: Path, urls: list[str] | None = None) -> Path:
-    study = make_study(folder, ANSWERS)
-    kept, _, rest = study.read_text().partition("judge:")
     engine = {"model": "strong", "urls": urls or ["http://127.0.0.1:1/v1"]}
-    study.write_text(
-        f"{kept}judge: {json.dumps(JUDGE | {'engine': engine})}\ncalibration:{rest.partition('calibration:')[2]}"
-    )
-    return study
+    return with_judge(make_study(folder, ANSWERS), JUDGE | {"engine": engine})
 
 
 def cases(file: Path) -> dict[str, str]:
@@ -70,15 +64,15 @@ def cases(file: Path) -> dict[str, str]:
     }
 
 
-def answered(box: Path, name: str, reply: Callable[[str], str] = reply_to) -> None:
+def answered(box: Path, name: str) -> None:
     """Answers a file of requests, in the reverse order."""
     asked = reversed(cases(box / f"{name}.jsonl").items())
-    lines = [json.dumps({"id": key, "reply": reply(prompt)}) for key, prompt in asked]
+    lines = [json.dumps({"id": key, "reply": reply_to(prompt)}) for key, prompt in asked]
     (box / "answers" / f"{name}.jsonl").write_text("\n".join(lines))
 
 
 def digests(house: Path) -> dict[str, str]:
-    run = Warehouse.open(house).run(Warehouse.open(house).runs()[-1])
+    run = last_run(house)
     stages = {Rubrics: "lock", Bundles: "lock", Judgments: "judge", Gradings: "judge", Predictions: "calibrate"}
     return {table.__name__: run.ref(table, stage).digest for table, stage in stages.items()}
 
@@ -202,11 +196,7 @@ def test_a_rubric_is_induced_by_mailbox_as_by_a_live_server(tmp_path: Path) -> N
         study.write_text(yaml.safe_dump(settings))
         return study
 
-    def answer_live(n: int, body: dict) -> bytes:
-        prompt = "\n".join(turn["content"] for turn in body["messages"] if turn["role"] != "system")
-        return loopback.http(200, loopback.body_of(induce_or_judge(prompt)))
-
-    server = loopback.Server(answer_live)
+    server = loopback.Server(lambda n, body: play(n, body, induce_or_judge))
     result = command("grade", induced_study(tmp_path / "live", server.url), "--warehouse", tmp_path / "live/house")
     server.close()
     assert result.exit_code == 0, result.output
@@ -219,8 +209,7 @@ def test_a_rubric_is_induced_by_mailbox_as_by_a_live_server(tmp_path: Path) -> N
     study = induced_study(tmp_path / "a", "http://127.0.0.1:1/v1")
     carried(study, tmp_path / "house", box, answer, "--form", "anthropic")
     assert digests(tmp_path / "house") == digests(tmp_path / "live/house")
-    house = Warehouse.open(tmp_path / "house")
-    rows = house.run(house.runs()[-1]).read(house.run(house.runs()[-1]).ref(Rubrics, "lock")).to_pylist()
+    rows = last_run(tmp_path / "house").table(Rubrics, "lock").to_pylist()
     assert [[call["role"] for call in row["calls"]] for row in rows] == [["induce"]] * 2
     assert json.loads((box / "mailbox.json").read_text())["files"][0]["wave"] == 1
 
@@ -236,6 +225,9 @@ def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rubricflow.tasks.core.llm.submit.LOOK_S", (0.01, 0.02))
     yield request.param, server
     server.close()
+
+
+BY_OPENAI = pytest.mark.parametrize("provider", ["openai"], indirect=True)
 
 
 @pytest.mark.parametrize("provider", SERVERS, indirect=True)
@@ -271,7 +263,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "faithful": {"judge": {"protocol": "dhs", **ASKED}},
     "train": {
         "split": {"per": "set", "shares": [0.4, 0.3, 0.3]},
-        "bottleneck": {"labels": "one", "methods": ["plm"], "seeds": [0], "prompted": ASKED | {"shots": [0, 1]}},
+        "bottleneck": {"labels": "one", "methods": ["plm"], "seeds": [0], "training": {"epochs": 1}}
+        | {"prompted": ASKED | {"shots": [0, 1]}},
     },
     "propose": {},
 }
@@ -332,14 +325,12 @@ def test_every_kind_of_work_asks_by_mailbox(work: str, tmp_path: Path, monkeypat
     assert live.exit_code == 0, live.output
 
 
+@BY_OPENAI
 def test_a_submitted_study_stays_within_its_budget_and_a_higher_one_goes_on(
-    tmp_path: Path, live: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    provider, tmp_path: Path, live: dict[str, str]
 ) -> None:
-    server = OpenAIServer(reply_to)
+    _, server = provider
     server.tokens = (500, 8000)
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
-    monkeypatch.setattr("rubricflow.tasks.core.llm.submit.LOOK_S", (0.01, 0.02))
     study, box = study_in(tmp_path / "a"), tmp_path / "box"
     words = ("batch", study, "--warehouse", tmp_path / "house", "--to", box, "--submit", "openai")
     refused = command(*words, "--budget-usd", 1)
@@ -362,7 +353,6 @@ def test_a_submitted_study_stays_within_its_budget_and_a_higher_one_goes_on(
         assert counts[-1] * each <= budget
     assert 0 < counts[0] < counts[1] == counts[2] < 30
     ended = command(*words, "--budget-usd", 3)
-    server.close()
     assert ended.exit_code == 0, ended.output
     assert digests(tmp_path / "house") == live
 
@@ -371,13 +361,11 @@ class Killed(BaseException):
     """What ends a process at once."""
 
 
+@BY_OPENAI
 def test_a_command_killed_before_and_after_every_write_asks_nothing_twice(
-    tmp_path: Path, live: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    provider, tmp_path: Path, live: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, points = OpenAIServer(reply_to), set[tuple[str, int, str]]()
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
-    monkeypatch.setattr("rubricflow.tasks.core.llm.submit.LOOK_S", (0.01, 0.02))
+    (_, server), points = provider, set[tuple[str, int, str]]()
     write, written = mailbox_folder.write_atomically, Counter[str]()
 
     def dying(path: Path, content: bytes) -> None:
@@ -399,7 +387,6 @@ def test_a_command_killed_before_and_after_every_write_asks_nothing_twice(
             break
         except Killed:
             continue
-    server.close()
     assert result.exit_code == 0, result.output
     assert len(points) >= 16
     asked = [key for batch in server.batches for key in batch.requests]
@@ -407,19 +394,16 @@ def test_a_command_killed_before_and_after_every_write_asks_nothing_twice(
     assert digests(tmp_path / "house") == live
 
 
+@BY_OPENAI
 def test_a_batch_that_is_refused_says_why_and_is_sent_again_by_the_same_command(
-    tmp_path: Path, live: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    provider, tmp_path: Path, live: dict[str, str]
 ) -> None:
-    server = OpenAIServer(reply_to)
+    _, server = provider
     server.faults = [401, FAIL, CANCEL]
     server.fate = lambda key, number: "expired" if number == 1 and key[0] > "7" else None
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
-    monkeypatch.setattr("rubricflow.tasks.core.llm.submit.LOOK_S", (0.01, 0.02))
     study, box = study_in(tmp_path / "a"), tmp_path / "box"
     words = ("batch", study, "--warehouse", tmp_path / "house", "--to", box, "--submit", "openai")
     said = [command(*words) for _ in range(4)]
-    server.close()
     assert [result.exit_code for result in said] == [2, 2, 2, 0]
     assert "Incorrect API key" in said[0].output
     assert "wave-1 failed: Enqueued token limit" in said[1].output

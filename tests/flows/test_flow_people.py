@@ -89,8 +89,8 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
         back = ["votes", str(study), "--from", str(sheet), "--as", name, *where(house)]
         for _ in range(2):  # a file read twice adds nothing
             assert command(*back).exit_code == 0
+    settled = warehouse.run(settle(*given))
     with great_expectations():
-        settled = warehouse.run(settle(*given))
         trained = warehouse.run(bottleneck(*given))
     return Chain(study, house, annotated, settled, trained, warehouse.run(grade(*given)))
 

@@ -7,8 +7,8 @@ import functools
 import inspect
 import json
 import logging
-import multiprocessing
 import pickle
+import random
 import subprocess
 import sys
 import threading
@@ -28,9 +28,8 @@ from rubricflow.flows.plan import plan
 from rubricflow.flows.rollouts import Rollout
 from rubricflow.flows.trainers import RubricReward, refuse_same_replies, text_of
 from rubricflow.tasks.core.contracts.backends import Answered, GraderOutput
-from rubricflow.tasks.core.contracts.bundle import Bundle
+from rubricflow.tasks.core.contracts.bundle import Protocol
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoreError
-from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
@@ -268,8 +267,6 @@ def test_the_judge_never_sees_a_weight() -> None:
 
 
 def test_the_reward_is_that_of_the_flow_on_the_same_judgments() -> None:
-    import random
-
     luck = random.Random(3)
     asked = [luck.choice(topics.TOPICS) for _ in range(60)]
     mine = [Rollout(topic, topics.imperfect(topic, luck)) for topic in asked]
@@ -444,14 +441,12 @@ def test_a_judge_that_gives_no_probabilities_leaves_the_variance_open() -> None:
         assert reward.score_with_variance([]) == []
 
 
-def test_a_pickled_reward_judges_alike_in_another_process(tmp_path: Path) -> None:
+def test_a_pickled_reward_judges_alike(tmp_path: Path) -> None:
     reward = reward_of(replies=tmp_path / "replies.sqlite")
     here = reward.score(rollouts("all", "bare"))  # opened, and sent all the same
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        there = pool.map(reward.score, [rollouts("all", "bare"), rollouts("bare", "all")])
-    assert there == [here, here[::-1]]
     again = pickle.loads(pickle.dumps(reward))
     assert again.__name__ == "rubric_gear"
+    assert again.score(rollouts("bare", "all")) == here[::-1]
     again.score(rollouts("all", "bare", "none"))
     assert again.last.calls == 2  # the others are in the file
     reward.close()
@@ -547,8 +542,12 @@ def study_in(folder: Path, text: str = STUDY) -> Path:
     return folder / "study.yaml"
 
 
-def made_of(run: Run, bundles: dict[str, Bundle], graph: Graph, reference_answer: str | None = None) -> None:
-    """The tables of a finished run that a reward reads."""
+def run_in(folder: Path, study: Path, protocol: Protocol | None = None, reference_answer: str | None = None) -> Run:
+    """A finished run of the study in the warehouse of this folder: the tables that a reward reads."""
+    run, graph = plan(study, folder / "warehouse").run, topics.graph()
+    bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
+    if protocol:
+        bundles = {topic: of.model_copy(update={"protocol": protocol}) for topic, of in bundles.items()}
     none = dict.fromkeys(("key_weights", "misconceptions", "criteria"))
     more = none | {"reference_answer": reference_answer, "key_elements": [], "type": "item"}
     items = [more | row for row in topics.items()]
@@ -559,6 +558,7 @@ def made_of(run: Run, bundles: dict[str, Bundle], graph: Graph, reference_answer
     run.commit("ingest", "all", {Items: items})
     run.commit("lock", "all", {Bundles: locked})
     run.commit("graph", "all", {RubricGraphs: [{**drawn, "rubric_id": name} for name in bundles]})
+    return run
 
 
 def test_a_study_is_found_with_the_graphs_of_its_run(tmp_path: Path) -> None:
@@ -567,9 +567,7 @@ def test_a_study_is_found_with_the_graphs_of_its_run(tmp_path: Path) -> None:
         StoreError, match=r"no run in .* has a graph; build it: rubricflow graph .*study.yaml --warehouse"
     ):
         RubricReward.of_study(study, tmp_path / "warehouse")
-    bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
-    run = plan(study, tmp_path / "warehouse").run
-    made_of(run, bundles, topics.graph())
+    run = run_in(tmp_path, study)
     texts = [f"Red and heavy and rare {topic}. Studies confirm that." for topic in topics.TOPICS]
     mine = [Rollout(topic, text) for topic, text in zip(topics.TOPICS, texts, strict=True)]
     with (
@@ -613,9 +611,8 @@ def test_a_trained_grader_judges_rollouts_as_it_judges_responses(
     asked = STUDY.replace("protocol: pointwise, criteria_per_call: 4, backend: embedded", trained)
     study = study_in(tmp_path / "study", asked)
     protocol = Judge(backend="trained", protocol="bottleneck", grader="mine.safetensors").as_protocol()
-    bundles = {topic: topics.bundle(topic).model_copy(update={"protocol": protocol}) for topic in topics.TOPICS}
     (study.parent / "mine.safetensors").touch()
-    made_of(plan(study, tmp_path / "warehouse").run, bundles, topics.graph(), reference_answer="It is red.")
+    run_in(tmp_path, study, protocol, reference_answer="It is red.")
     opened = {study.parent / "mine.safetensors": grader}
     monkeypatch.setattr("rubricflow.tasks.methods.bottleneck.grader.load", lambda path, base: opened[path])
     with RubricReward.of_study(study, tmp_path / "warehouse", "flat") as reward:
@@ -629,8 +626,7 @@ def test_learned_factors_of_edges_are_used(tmp_path: Path) -> None:
     )
     study = study_in(tmp_path / "study", STUDY.replace("reward: {", "reward: {edge_retention: factors.csv, "))
     (study.parent / "factors.csv").write_text("rubric_id,parent,child,retention\n" + rows)
-    bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
-    made_of(plan(study, tmp_path / "warehouse").run, bundles, topics.graph())
+    run_in(tmp_path, study)
     reward = RubricReward.of_study(study, tmp_path / "warehouse")
     compiled = reward.items["copper"].compiled
     retention = dict(zip(compiled.edges, compiled.retention, strict=True))
@@ -662,8 +658,7 @@ def test_a_study_that_cannot_train_is_refused(tmp_path: Path, change: tuple[str,
 def test_a_credential_of_prefects_is_refused(tmp_path: Path) -> None:
     engine = "engine: {model: m, key: 'block:mine'}"
     study = study_in(tmp_path, STUDY.replace("backend: embedded", f"backend: openai, {engine}"))
-    bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
-    made_of(plan(study, tmp_path / "warehouse").run, bundles, topics.graph())
+    run_in(tmp_path, study)
     with pytest.raises(InputError, match="from the environment"):
         RubricReward.of_study(study, tmp_path / "warehouse").score(rollouts("all"))
 
@@ -680,8 +675,7 @@ def test_a_language_model_behind_a_server_judges_from_any_thread(tmp_path: Path)
     server = Server(found)
     engine = f"engine: {{model: m, urls: ['{server.url}'], concurrency: 2}}"
     study = study_in(tmp_path / "study", STUDY.replace("backend: embedded", f"backend: openai, {engine}"))
-    bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
-    made_of(plan(study, tmp_path / "warehouse").run, bundles, topics.graph())
+    run_in(tmp_path, study)
     with RubricReward.of_study(study, tmp_path / "warehouse") as reward:
         assert reward.score(rollouts("all", "bare", "all")) == [pytest.approx(9 / 11)] * 3
         assert sorted(sizes) == [3, 3, 4, 4]
