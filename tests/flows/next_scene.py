@@ -6,9 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from rubricflow.flows.cli import app
+from builders.command import command
 
 
 def run_next(printed: str, folder: Path) -> list[str]:
@@ -23,7 +21,7 @@ def run_next(printed: str, folder: Path) -> list[str]:
         if name == "review":
             words += ["--to", str(folder / "votes.csv")]
         words = [str(folder / word) if word.endswith((".xlsx", "labels.csv")) else word for word in words]
-        said = CliRunner().invoke(app, ["votes" if name == "review" else name, *words], catch_exceptions=False)
+        said = command("votes" if name == "review" else name, *words)
         assert said.exit_code == 0, (typed, said.output)
         commands.append(name)
     return commands

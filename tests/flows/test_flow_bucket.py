@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 from builders.buckets import new_bucket, s3_server, variables
+from builders.command import command
 from next_scene import run_next
 from tiny_study import make_study
-from typer.testing import CliRunner
 
-from rubricflow.flows.cli import app
 from rubricflow.flows.grade import grade
 from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.part import _seen
@@ -55,10 +54,10 @@ def test_a_bucket_gives_the_digests_of_a_folder(
             (["verify"], f"all of it is as it was written: {url}"),
             (["report"], "report.html"),
         ):
-            said = CliRunner().invoke(app, [*words, "--warehouse", url], catch_exceptions=False)
+            said = command(*words, "--warehouse", url)
             assert (said.exit_code, told in said.stdout) == (0, True), said.output
         here = str(tmp_path / "here")
-        said = CliRunner().invoke(app, ["fetch", "--to", here, "--warehouse", url], catch_exceptions=False)
+        said = command("fetch", "--to", here, "--warehouse", url)
         assert (said.exit_code, run_id in said.stdout) == (0, True), said.output
         before = bucket.warehouse.versions(bucket.folder)
         assert grade(str(study), url) == run_id  # on the second machine there is nothing left to do
@@ -68,9 +67,9 @@ def test_a_bucket_gives_the_digests_of_a_folder(
     fetched = Warehouse.open(here).run(run_id)  # the bucket is gone
     assert lasting(fetched) == lasting(folder)
     for words in (["verify"], ["grades", str(study), "--to", str(tmp_path / "grades.csv")]):
-        said = CliRunner().invoke(app, [*words, "--warehouse", here], catch_exceptions=False)
+        said = command(*words, "--warehouse", here)
         assert said.exit_code == 0, said.output
     assert grade(str(study), here) == run_id
     queue = str(tmp_path / "queue.csv")
-    said = CliRunner().invoke(app, ["votes", str(study), "--to", queue, "--warehouse", here], catch_exceptions=False)
+    said = command("votes", study, "--to", queue, "--warehouse", here)
     assert said.exit_code == 0, said.output

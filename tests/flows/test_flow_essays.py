@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from builders.command import command
 
-from rubricflow.flows import cli
 from rubricflow.flows.init import init
 from rubricflow.flows.plan import plan
 from rubricflow.flows.validate import prove
@@ -66,7 +65,7 @@ def test_a_folder_of_essays_becomes_a_study_that_holds(
 
 
 def invoke(*words: object) -> str:
-    result = CliRunner().invoke(cli.app, [*map(str, words)], catch_exceptions=False)
+    result = command(*map(str, words))
     assert result.exit_code == 0, result.output
     return result.output
 

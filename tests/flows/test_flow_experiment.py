@@ -8,9 +8,8 @@ import duckdb
 import pandas as pd
 import pytest
 import yaml
-from typer.testing import CliRunner
+from builders.command import command
 
-from rubricflow.flows import cli
 from rubricflow.flows.experiment import read_arm, resized
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.store.catalogue import read_manifest
@@ -41,13 +40,12 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an experiment file and, in `house`, what the command made of it."""
     folder = tmp_path_factory.mktemp("experiment")
     (folder / "trial.yaml").write_text(yaml.safe_dump(EXPERIMENT))
-    command(folder)
+    made_in(folder)
     return folder
 
 
-def command(folder: Path) -> str:
-    words = ["experiment", str(folder / "trial.yaml"), "--warehouse", str(folder / "house"), "--limit", "4"]
-    result = CliRunner().invoke(cli.app, words, catch_exceptions=False)
+def made_in(folder: Path) -> str:
+    result = command("experiment", folder / "trial.yaml", "--warehouse", folder / "house", "--limit", "4")
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -101,7 +99,7 @@ def test_finished_arms_are_passed_over_and_an_interrupted_one_goes_on(done: Path
     before, made = numbers(done), runs(done)
     (made["whole"].folder / "manifest.json").unlink()
     finished = (made["B0"].folder / "manifest.json").stat().st_mtime_ns
-    said = command(done)
+    said = made_in(done)
     assert "arm B0: finished" in said
     assert "arm whole: finished" not in said
     assert (made["B0"].folder / "manifest.json").stat().st_mtime_ns == finished
@@ -112,7 +110,7 @@ def test_finished_arms_are_passed_over_and_an_interrupted_one_goes_on(done: Path
 def test_a_wrong_arm_ends_the_command_with_its_name(tmp_path: Path) -> None:
     file = tmp_path / "trial.yaml"
     file.write_text(yaml.safe_dump(EXPERIMENT | {"arms": {"B0": {"judge": {"protocol": "guess"}}, "whole": {}}}))
-    result = CliRunner().invoke(cli.app, ["experiment", str(file), "--warehouse", str(tmp_path / "house")])
+    result = command("experiment", file, "--warehouse", tmp_path / "house")
     assert result.exit_code == 2
     assert "arms.B0: judge.protocol" in result.output
     assert not (tmp_path / "house").exists()

@@ -8,11 +8,10 @@ import random
 from pathlib import Path
 
 import pytest
+from builders.command import command
 from builders.files import write_csv
 from builders.plain_checks import great_expectations
-from typer.testing import CliRunner
 
-from rubricflow.flows import cli
 from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.engine import Placement
@@ -88,7 +87,7 @@ def rewarded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, str]:
     study = make_study(folder)
     house = str(folder / "house")
     with great_expectations():
-        result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", house], catch_exceptions=False)
+        result = command("reward", study, "--warehouse", house)
     assert result.exit_code == 0, result.output
     warehouse = Warehouse.open(folder / "house")
     return study, warehouse.run(warehouse.runs()[0]), result.output
@@ -167,9 +166,7 @@ def test_the_report_can_be_written_anew(rewarded: tuple[Path, Run, str]) -> None
     page = run.folder / "reward.html"
     before = page.read_bytes()
     page.unlink()
-    result = CliRunner().invoke(
-        cli.app, ["report", run.run_id, "--warehouse", str(run.warehouse.root)], catch_exceptions=False
-    )
+    result = command("report", run.run_id, "--warehouse", run.warehouse.root)
     assert result.output.split() == [str(page)]
     assert page.read_bytes() == before
 
@@ -178,7 +175,7 @@ def test_the_same_study_resumes_itself(rewarded: tuple[Path, Run, str]) -> None:
     study, run, _ = rewarded
     before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*.parquet")}
     house = ["--warehouse", str(run.warehouse.root)]
-    result = CliRunner().invoke(cli.app, ["reward", str(study), *house], catch_exceptions=False)
+    result = command("reward", study, *house)
     assert result.exit_code == 0
     assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*.parquet")} == before
 
@@ -186,7 +183,7 @@ def test_the_same_study_resumes_itself(rewarded: tuple[Path, Run, str]) -> None:
 def test_a_study_without_retention_factors_is_refused_with_the_papers(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     study.write_text(STUDY.split("reward:\n")[0])
-    result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(tmp_path / "house")])
+    result = command("reward", study, "--warehouse", tmp_path / "house")
     assert result.exit_code == 2
     assert "weak_prerequisite: 0.6" in result.stderr
 
@@ -205,7 +202,7 @@ def trained(folder: Path, better: bool, evaluation: str) -> tuple[Run, str]:
     write_csv(folder / "answers.csv", ["id", "item", "author", "text", "recorded", "anna", "step"], answers)
     write_csv(folder / "verdicts.csv", ["response", "criterion", "met"], verdicts)
     house = folder / "house"
-    ended = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(house)])
+    ended = command("reward", study, "--warehouse", house)
     assert ended.exit_code == 0, ended.output
     warehouse = Warehouse.open(house)
     run = warehouse.run(warehouse.runs()[0])
@@ -246,14 +243,14 @@ def test_the_alarm_rings_where_rewards_rise_and_who_pays_nothing_finds_it_worse(
 def test_a_judge_of_nothing_and_of_itself_is_refused(tmp_path: Path, written: str, rule: str) -> None:
     study = make_study(tmp_path)
     study.write_text(written)
-    ended = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(tmp_path / "house")])
+    ended = command("reward", study, "--warehouse", tmp_path / "house")
     assert (ended.exit_code, rule in ended.stderr) == (2, True), ended.output
 
 
 def test_a_rater_who_judged_nothing_is_named(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     study.write_text(STUDY.replace("rater: recorded\n", "rater: nobody\n"))
-    result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(tmp_path / "house")])
+    result = command("reward", study, "--warehouse", tmp_path / "house")
     assert result.exit_code == 2
     assert "rater 'nobody' judged no criterion" in result.stderr
 
@@ -262,12 +259,12 @@ def test_learned_factors_are_a_table_that_a_study_can_name(tmp_path: Path) -> No
     study = make_study(tmp_path)
     study.write_text(STUDY + "  learn: {target: anna}\n")
     house = ["--warehouse", str(tmp_path / "house")]
-    assert CliRunner().invoke(cli.app, ["reward", str(study), *house], catch_exceptions=False).exit_code == 0
+    assert command("reward", study, *house).exit_code == 0
     warehouse = Warehouse.open(tmp_path / "house")
     (table,) = (warehouse.run(warehouse.runs()[0]).folder / "retentions").rglob("*.parquet")
     named = tmp_path / "named.yaml"
     named.write_text(STUDY.replace("tiny_reward", "named") + f"  edge_retention: {table.relative_to(tmp_path)}\n")
-    assert CliRunner().invoke(cli.app, ["reward", str(named), *house], catch_exceptions=False).exit_code == 0
+    assert command("reward", named, *house).exit_code == 0
     (run,) = [warehouse.run(name) for name in warehouse.runs() if name.startswith("named")]
     assert of_aggregation(run, "flat")["x2"] == pytest.approx(FLAT["x2"])
     assert of_aggregation(run, "gear")["x2"] != pytest.approx(GEAR["x2"], abs=1e-6)
@@ -281,8 +278,7 @@ def test_a_trainer_gets_what_the_flow_pays(tmp_path: Path) -> None:
         rows = [row for row in csv.DictReader(file) if row["author_id"] in ("a01", "a06", "a12")]
     write_csv(tmp_path / "responses.csv", list(rows[0]), [list(row.values()) for row in rows])
     study, house = tmp_path / "reward.yaml", tmp_path / "house"
-    arguments = ["reward", str(study), "--warehouse", str(house)]
-    assert CliRunner().invoke(cli.app, arguments, catch_exceptions=False).exit_code == 0
+    assert command("reward", study, "--warehouse", house).exit_code == 0
     warehouse = Warehouse.open(house)
     run = warehouse.run(warehouse.runs()[0])
     for aggregation in ("flat", "gear"):
@@ -298,26 +294,26 @@ def test_graphs_and_a_trainers_reward_need_no_response(tmp_path: Path) -> None:
     items = "    - file: items.jsonl\n      items: {item_id: id, question: question, criteria: criteria}\n"
     head, tail = STUDY.split("  sources:\n")[0], STUDY[STUDY.index("rubrics:") :].replace("  rater: recorded\n", "")
     study.write_text(f"{head}  sources:\n{items}{tail}judge: {{protocol: pointwise}}\n")
-    result = CliRunner().invoke(cli.app, ["graph", str(study), "--warehouse", str(house)], catch_exceptions=False)
+    result = command("graph", study, "--warehouse", house)
     assert result.exit_code == 0
     (picture,) = house.glob("*/graphs/a-*.html")
     assert "Gives the reason for the fact." in picture.read_text(encoding="utf-8")
     (name,) = Warehouse.open(house).runs()  # a run with a manifest, which can be asked in SQL
-    asked = CliRunner().invoke(cli.app, ["sql", "SELECT count(*) AS n FROM graph_edges", "--warehouse", str(house)])
+    asked = command("sql", "SELECT count(*) AS n FROM graph_edges", "--warehouse", house)
     assert asked.stdout.split() == ["n", "2"]
     assert name.startswith("tiny_reward-")
-    reported = CliRunner().invoke(cli.app, ["report", "--warehouse", str(house)])
+    reported = command("report", "--warehouse", house)
     assert (reported.exit_code, "has no report" in reported.stderr) == (2, True)
     with RubricReward.of_study(study, house) as reward:
         assert reward.__name__ == "rubric_gear"
-    result = CliRunner().invoke(cli.app, ["reward", str(study), "--warehouse", str(house)])
+    result = command("reward", study, "--warehouse", house)
     assert result.exit_code == 2
     assert "there are no responses to judge" in result.stderr
 
 
-@pytest.mark.parametrize("command", ["graph", "reward"])
+@pytest.mark.parametrize("name", ["graph", "reward"])
 def test_graphs_are_asked_for_on_the_engine_that_the_command_names(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engines: list[Placement] = []
 
@@ -333,6 +329,6 @@ def test_graphs_are_asked_for_on_the_engine_that_the_command_names(
     items = [{"id": name, "question": f"Why {name}?", "criteria": CRITERIA} for name in "ab"]
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
     words = ["--warehouse", str(tmp_path / "house"), "--engine", "dask", "--address", "tcp://head:8786"]
-    ended = CliRunner().invoke(cli.app, [command, str(study), *words])
+    ended = command(name, study, *words)
     assert (ended.exit_code, "nobody is there" in ended.stderr) == (2, True), ended.output
     assert engines == [Placement(engine="dask", address="tcp://head:8786")] * 2

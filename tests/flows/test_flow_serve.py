@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from builders.command import command
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "studies"))
 
 import topics
 
-from rubricflow.flows.cli import app
 from rubricflow.flows.reports import write_pages
 from rubricflow.flows.reward_service import InlineRubrics, RewardService
 from rubricflow.flows.serve import absent, list_judge, serve, service_of
@@ -164,8 +163,8 @@ def test_the_command_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "list.jsonl").write_text('{"question": "Why?"}\n')
     asked = ["serve", str(tmp_path / "list.jsonl"), "--judge", "embedded", "--warehouse", str(tmp_path / "w")]
-    assert CliRunner().invoke(app, asked).exit_code == 2
-    assert CliRunner().invoke(app, [*asked, "--host", "0.0.0.0"]).exit_code == 2
+    assert command(*asked).exit_code == 2
+    assert command(*asked, "--host", "0.0.0.0").exit_code == 2
     (tmp_path / "house").write_text("no folder")
     with pytest.raises(StoreError):
         service_of(tmp_path / "list.jsonl", tmp_path / "house", "gear", "embedded")
