@@ -16,6 +16,20 @@ def command(*words: object) -> Result:
     return CliRunner().invoke(cli.app, [str(word) for word in words], catch_exceptions=False)
 
 
+def done(*words: object) -> Result:
+    """The same of a command that ends well."""
+    result = command(*words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*words: object) -> str:
+    """All that a command says that a user can mend: it ends with 2."""
+    result = command(*words)
+    assert result.exit_code == 2, result.output
+    return result.output
+
+
 def last_run(house: Path) -> Run:
     """The run of a warehouse that finished last."""
     warehouse = Warehouse.open(house)

@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from builders.command import command
+from builders.command import done
 
 
 def run_next(printed: str, folder: Path) -> list[str]:
@@ -21,7 +21,6 @@ def run_next(printed: str, folder: Path) -> list[str]:
         if name == "review":
             words += ["--to", str(folder / "votes.csv")]
         words = [str(folder / word) if word.endswith((".xlsx", "labels.csv")) else word for word in words]
-        said = command("votes" if name == "review" else name, *words)
-        assert said.exit_code == 0, (typed, said.output)
+        done("votes" if name == "review" else name, *words)
         commands.append(name)
     return commands

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders.buckets import new_bucket, s3_server, variables
-from builders.command import command
+from builders.command import command, done
 from next_scene import run_next
 from tiny_study import make_study
 
@@ -67,9 +67,7 @@ def test_a_bucket_gives_the_digests_of_a_folder(
     fetched = Warehouse.open(here).run(run_id)  # the bucket is gone
     assert lasting(fetched) == lasting(folder)
     for words in (["verify"], ["grades", str(study), "--to", str(tmp_path / "grades.csv")]):
-        said = command(*words, "--warehouse", here)
-        assert said.exit_code == 0, said.output
+        said = done(*words, "--warehouse", here)
     assert grade(str(study), here) == run_id
     queue = str(tmp_path / "queue.csv")
-    said = command("votes", study, "--to", queue, "--warehouse", here)
-    assert said.exit_code == 0, said.output
+    done("votes", study, "--to", queue, "--warehouse", here)

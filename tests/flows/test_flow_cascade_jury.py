@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.compute as pc
-from builders.command import command
+from builders.command import done
 from cascade_study import make_study
 
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, JuryRules
@@ -25,8 +25,7 @@ def test_what_reaches_a_jury_is_scored_by_the_rule_of_the_marked_answers(tmp_pat
     names = {"one": juror, "two": juror.replace(dear, other)}
     jurors = "".join(f"        {name}:\n{text}" for name, text in names.items())
     study.write_text(f"{before}    - combine: weighted\n      jury:\n{jurors}calibration:{rest}")
-    result = command("grade", study, "--warehouse", tmp_path / "house")
-    assert result.exit_code == 0, result.output
+    done("grade", study, "--warehouse", tmp_path / "house")
     house = Warehouse.open(tmp_path / "house")
     run = house.run(house.runs()[-1])
     (rules,) = run.stages(JuryRules)

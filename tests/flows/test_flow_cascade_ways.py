@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from builders import loopback
-from builders.command import command, last_run
+from builders.command import command, done, last_run
 from builders.files import write_csv
 from cascade_study import RUBRICS
 
@@ -88,8 +88,7 @@ def digests(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, loopback.Server]]:
     folder, server = tmp_path_factory.mktemp("ways"), loopback.Server(play)
-    result = command("grade", study_in(folder, server.url), "--warehouse", folder / "house")
-    assert result.exit_code == 0, result.output
+    done("grade", study_in(folder, server.url), "--warehouse", folder / "house")
     yield folder, server
     server.close()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders.command import command
+from builders.command import done
 
 from rubricflow.flows.init import init
 from rubricflow.flows.plan import plan
@@ -65,8 +65,7 @@ def test_a_folder_of_essays_becomes_a_study_that_holds(
 
 
 def invoke(*words: object) -> str:
-    result = command(*map(str, words))
-    assert result.exit_code == 0, result.output
+    result = done(*map(str, words))
     return result.output
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.command import command
+from builders.command import command, done
 from builders.files import write_csv
 from builders.loopback import Server, body_of, http
 from tiny_study import RUBRICS
@@ -180,8 +180,7 @@ def test_without_a_label_the_liar_has_no_part_and_nobody_is_asked_again(scene: S
     before = scene.calls
     house = Warehouse.open(scene.folder / "other")
     Warehouse.open(scene.folder / "house").replies.replace(house.replies)
-    result = command("grade", scene.folder / "unmarked.yaml", "--warehouse", scene.folder / "other")
-    assert result.exit_code == 0, result.output
+    done("grade", scene.folder / "unmarked.yaml", "--warehouse", scene.folder / "other")
     assert scene.calls == before
     run = house.run(house.runs()[-1])
     told = {row["juror"]: row for row in run.table(Jurors, "judge").to_pylist()}

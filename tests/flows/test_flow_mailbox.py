@@ -15,7 +15,7 @@ import pytest
 import yaml
 from builders import loopback
 from builders.batch_server import CANCEL, FAIL, LOSE, AnthropicServer, Batch, BatchServer, GeminiServer, OpenAIServer
-from builders.command import command, last_run
+from builders.command import command, done, last_run
 from click.testing import Result
 from tiny_study import make_study, with_judge
 
@@ -239,8 +239,7 @@ def test_a_submitted_study_goes_on_after_faults_and_is_the_same(provider, tmp_pa
     words = ("batch", study_in(tmp_path / "a"), "--warehouse", tmp_path / "house", "--submit", name)
     lost = command(*words, "--to", tmp_path / "box")
     assert (lost.exit_code, len(server.batches)) == (2, 1), lost.output
-    result = command(*words, "--from", tmp_path / "box")
-    assert result.exit_code == 0, result.output
+    done(*words, "--from", tmp_path / "box")
     asked = [key for batch in server.batches for key in batch.requests if not server.fate(key, batch.number)]
     assert len(asked) == len(set(asked))  # what was answered was asked once, the lost batch was found again
     assert digests(tmp_path / "house") == live
@@ -321,8 +320,7 @@ def test_every_kind_of_work_asks_by_mailbox(work: str, tmp_path: Path, monkeypat
     # What the mailbox brought is all that the command itself asks: no server is there.
     monkeypatch.setenv("RUBRICFLOW_REPLIES", str(house / "replies.sqlite"))
     more = ["--to", tmp_path / "mine.yaml"] if work == "propose" else []
-    live = command(work, study, "--warehouse", tmp_path / "other", *more)
-    assert live.exit_code == 0, live.output
+    done(work, study, "--warehouse", tmp_path / "other", *more)
 
 
 @BY_OPENAI
@@ -352,8 +350,7 @@ def test_a_submitted_study_stays_within_its_budget_and_a_higher_one_goes_on(
         assert "with a higher budget the same command continues" in stopped.stderr
         assert counts[-1] * each <= budget
     assert 0 < counts[0] < counts[1] == counts[2] < 30
-    ended = command(*words, "--budget-usd", 3)
-    assert ended.exit_code == 0, ended.output
+    done(*words, "--budget-usd", 3)
     assert digests(tmp_path / "house") == live
 
 

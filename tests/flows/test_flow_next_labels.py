@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from builders.command import command
+from builders.command import done
 from tiny_study import make_study
 
 from rubricflow.flows.next_labels import propose_labels
@@ -103,12 +103,11 @@ def test_a_study_that_was_not_graded_says_so(tmp_path: Path) -> None:
 def test_the_command_prints_the_table_and_says_what_there_is(graded: tuple[Path, Path], tmp_path: Path) -> None:
     study, house = graded
     sheet = tmp_path / "next.csv"
-    done = command("next", study, "--warehouse", house, "--count", "7", "--to", sheet)
-    assert done.exit_code == 0, done.output
-    rows = list(csv.reader(done.stdout.splitlines()))
+    said = done("next", study, "--warehouse", house, "--count", "7", "--to", sheet)
+    rows = list(csv.reader(said.stdout.splitlines()))
     assert rows[0] == ["rank", "item_id", "response_id", "sampled", "why"]
     assert [row[0] for row in rows[1:]] == list("1234567")
-    assert done.stderr.startswith("tiny: 39 labels of 120 graded responses")
+    assert said.stderr.startswith("tiny: 39 labels of 120 graded responses")
     written = list(csv.DictReader(sheet.open(newline="", encoding="utf-8-sig")))
     number = [int(row["response_id"].removeprefix("x")) for row in written]
     assert [row["question"] for row in written] == [["What is heat?", "What is cold?"][n % 2] for n in number]

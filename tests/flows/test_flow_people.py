@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import yaml
-from builders.command import command
+from builders.command import command, done
 from builders.plain_checks import great_expectations
 from safetensors import safe_open
 
@@ -83,8 +83,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
         annotated = warehouse.run(annotate(*given))
     for name, wrong in (("anna", 0), ("ben", 3)):
         sheet = folder / f"{name}.csv"
-        said = command("votes", study, "--to", sheet, *where(house))
-        assert said.exit_code == 0, said.output
+        done("votes", study, "--to", sheet, *where(house))
         fill(sheet, "key", wrong)
         back = ["votes", str(study), "--from", str(sheet), "--as", name, *where(house)]
         for _ in range(2):  # a file read twice adds nothing
@@ -185,8 +184,7 @@ def test_reports_are_written_anew(chain: Chain) -> None:
     for run, name in ((chain.settled, "annotation.html"), (chain.trained, "bottleneck.html")):
         page = (run.folder / name).read_text()
         (run.folder / name).unlink()
-        said = command("report", run.run_id, "--warehouse", chain.house)
-        assert said.exit_code == 0, said.output
+        done("report", run.run_id, "--warehouse", chain.house)
         assert (run.folder / name).read_text() == page
     assert list((chain.trained.folder / "pictures").glob("*.html"))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from builders.command import command
+from builders.command import command, done
 from tiny_study import make_study
 
 from rubricflow.flows import pipeline
@@ -72,8 +72,7 @@ def test_it_stops_for_people_and_goes_on_when_they_have_answered(
             writer = csv.DictWriter(file, rows[0].keys())
             writer.writeheader()
             writer.writerows(row | {"level": "1"} for row in rows if row["response_id"] == case)
-        said = command("votes", study, "--from", sheet, "--as", "anna", *where)
-        assert said.exit_code == 0, said.output
+        done("votes", study, "--from", sheet, "--as", "anna", *where)
         assert answered == [{"concepts"}] * number  # the last vote alone is told
         again = pipeline.pipeline(*given)
         assert ("1 of 2 cases" in capsys.readouterr().err) == (number == 0)
@@ -113,8 +112,7 @@ def answer(study: Path, house: Path) -> None:
         writer = csv.DictWriter(file, rows[0].keys())
         writer.writeheader()
         writer.writerows(row | {"level": "1"} for row in rows)
-    said = command("votes", study, "--from", sheet, "--as", "anna", *where)
-    assert said.exit_code == 0, said.output
+    done("votes", study, "--from", sheet, "--as", "anna", *where)
 
 
 def test_a_chain_that_does_not_hold_is_refused_before_anybody_is_asked(tmp_path: Path, started: Started) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from builders import loopback
-from builders.command import command, last_run
+from builders.command import command, last_run, refused
 from tiny_study import make_study, with_judge
 
 from rubricflow.flows.plan import plan
@@ -141,9 +141,7 @@ def test_options_are_typed_and_make_another_run(tmp_path, monkeypatch):
 @pytest.mark.parametrize("option", ["effort", "=low", " =1"])
 def test_an_option_is_a_key_and_a_value(tmp_path, option):
     study = make_study(tmp_path)
-    result = command("grade", study, "--model", "m", "--option", option)
-    assert result.exit_code == 2
-    assert option in result.stderr
+    assert option in refused("grade", study, "--model", "m", "--option", option)
 
 
 def test_options_need_a_model_and_come_once(tmp_path):

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 from builders import loopback
-from builders.command import command
+from builders.command import command, done, refused
 from tiny_study import make_study
 
 from rubricflow.flows import rehearse
@@ -74,8 +74,7 @@ def rehearsed(tmp_path_factory: pytest.TempPathFactory, server: loopback.Server)
     """A study in a folder, with its warehouse `house`, and what the command said."""
     folder = tmp_path_factory.mktemp("rehearsed")
     file = study_in(folder, server.url)
-    result = command("rehearse", file, "--warehouse", folder / "house", "--answers", 12)
-    assert result.exit_code == 0, result.output
+    result = done("rehearse", file, "--warehouse", folder / "house", "--answers", 12)
     return file, result.output
 
 
@@ -156,9 +155,7 @@ def three_ways(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_budget_stops_it_and_the_same_command_goes_on(tmp_path: Path, server: loopback.Server) -> None:
     file = study_in(tmp_path, server.url)
     words = ("rehearse", file, "--warehouse", tmp_path / "house", "--answers", 4)
-    stopped = command(*words, "--budget-usd", 0.01)
-    assert stopped.exit_code == 2
-    assert "budget" in stopped.output
+    assert "budget" in refused(*words, "--budget-usd", 0.01)
     asked = len(server.calls)
     assert command(*words, "--budget-usd", 0.01).exit_code == 2, "what was spent before counts"
     assert len(server.calls) == asked

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders import loopback
-from builders.command import command, last_run
+from builders.command import command, done, last_run, refused
 from builders.plain_checks import figures
 from tiny_study import make_study, with_judge
 
@@ -43,11 +43,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mending = {"model": "small", "urls": [server.url]}
     engine = {"model": "big", "urls": [server.url], "logprobs": 3, "concurrency": 4}
     with_judge(study, JUDGE | {"backend": "openai", "engine": engine, "repair_engine": mending})
-    result = command("grade", study, "--warehouse", folder / "house")
-    assert result.exit_code == 0, result.output
+    done("grade", study, "--warehouse", folder / "house")
     server.close()
-    result = command("replies", "--to", folder / "replies.parquet", "--warehouse", folder / "house")
-    assert result.exit_code == 0, result.output
+    done("replies", "--to", folder / "replies.parquet", "--warehouse", folder / "house")
     with_judge(study, JUDGE | {"backend": "replay", "replies": "replies.parquet"})
     return folder
 
@@ -58,8 +56,7 @@ def table(run: Run, row: type, *columns: str) -> list[tuple]:
 
 
 def test_a_replay_elsewhere_gives_the_same_judgments_repairs_and_probabilities(ran: Path) -> None:
-    result = command("grade", ran / "study.yaml", "--warehouse", ran / "elsewhere")
-    assert result.exit_code == 0, result.output
+    done("grade", ran / "study.yaml", "--warehouse", ran / "elsewhere")
     then, now = last_run(ran / "house"), last_run(ran / "elsewhere")
     judged = "response_id", "criterion_id", "decision", "stated", "level_probabilities", "evidence", "action"
     assert table(now, Judgments, *judged) == table(then, Judgments, *judged)
@@ -91,31 +88,28 @@ def test_another_wording_or_answer_stops_the_run_and_says_what_differs(ran: Path
     study = tmp_path / "copy" / "study.yaml"
     answers = (tmp_path / "copy" / "answers.csv").read_text()
     (tmp_path / "copy" / "answers.csv").write_text(answers.replace("answer 4 ", "reply 4 "))
-    refused = command("grade", study, "--warehouse", tmp_path / "house")
-    assert refused.exit_code == 2
-    assert "it holds no reply to 1 of 24 requests: 1 with another message about the response" in refused.stderr
-    proved = command("validate", study, "--warehouse", tmp_path / "house")
-    assert proved.exit_code == 2
-    assert "wrong    recorded replies" in proved.output
+    assert "it holds no reply to 1 of 24 requests: 1 with another message about the response" in refused(
+        "grade", study, "--warehouse", tmp_path / "house"
+    )
+    assert "wrong    recorded replies" in refused("validate", study, "--warehouse", tmp_path / "house")
     (tmp_path / "copy" / "answers.csv").write_text(answers)
     rubrics = tmp_path / "copy" / "rubrics.yaml"
     rubrics.write_text(rubrics.read_text().replace("motion of particles", "movement of particles"))
-    refused = command("grade", study, "--warehouse", tmp_path / "house")
-    assert "24 of 24 requests: 24 with other instructions" in refused.stderr
-    assert "rubricflow replies --to FILE" in refused.stderr
+    said = refused("grade", study, "--warehouse", tmp_path / "house")
+    assert "24 of 24 requests: 24 with other instructions" in said
+    assert "rubricflow replies --to FILE" in said
 
 
 def test_the_recorded_study_is_proved_without_a_server(ran: Path) -> None:
-    proved = command("validate", ran / "study.yaml", "--warehouse", ran / "nowhere")
-    assert proved.exit_code == 0, proved.output
+    proved = done("validate", ran / "study.yaml", "--warehouse", ran / "nowhere")
     assert "ok       recorded replies: 24 first calls are in" in proved.output
 
 
 def test_what_only_replays_has_nothing_to_record(ran: Path) -> None:
     command("grade", ran / "study.yaml", "--warehouse", ran / "elsewhere")
-    refused = command("replies", "--to", ran / "again", "--warehouse", ran / "elsewhere")
-    assert refused.exit_code == 2
-    assert "asked no language model itself" in refused.stderr
+    assert "asked no language model itself" in refused(
+        "replies", "--to", ran / "again", "--warehouse", ran / "elsewhere"
+    )
 
 
 def test_a_model_takes_the_place_of_the_recorded_judge(ran: Path) -> None:
@@ -130,9 +124,9 @@ def test_a_model_takes_the_place_of_the_recorded_judge(ran: Path) -> None:
 
 
 def test_a_server_without_a_model_is_refused(ran: Path) -> None:
-    refused = command("grade", ran / "study.yaml", "--url", "http://127.0.0.1:9/v1", "--warehouse", ran / "none")
-    assert refused.exit_code == 2
-    assert "name the model" in refused.stderr
+    assert "name the model" in refused(
+        "grade", ran / "study.yaml", "--url", "http://127.0.0.1:9/v1", "--warehouse", ran / "none"
+    )
 
 
 def test_a_baseline_is_graded_first_and_stands_beside_the_judge(ran: Path) -> None:

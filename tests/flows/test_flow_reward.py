@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
-from builders.command import command
+from builders.command import command, done, refused
 from builders.files import write_csv
 from builders.plain_checks import great_expectations
 
@@ -175,17 +175,14 @@ def test_the_same_study_resumes_itself(rewarded: tuple[Path, Run, str]) -> None:
     study, run, _ = rewarded
     before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*.parquet")}
     house = ["--warehouse", str(run.warehouse.root)]
-    result = command("reward", study, *house)
-    assert result.exit_code == 0
+    done("reward", study, *house)
     assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*.parquet")} == before
 
 
 def test_a_study_without_retention_factors_is_refused_with_the_papers(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     study.write_text(STUDY.split("reward:\n")[0])
-    result = command("reward", study, "--warehouse", tmp_path / "house")
-    assert result.exit_code == 2
-    assert "weak_prerequisite: 0.6" in result.stderr
+    assert "weak_prerequisite: 0.6" in refused("reward", study, "--warehouse", tmp_path / "house")
 
 
 def trained(folder: Path, better: bool, evaluation: str) -> tuple[Run, str]:
@@ -202,8 +199,7 @@ def trained(folder: Path, better: bool, evaluation: str) -> tuple[Run, str]:
     write_csv(folder / "answers.csv", ["id", "item", "author", "text", "recorded", "anna", "step"], answers)
     write_csv(folder / "verdicts.csv", ["response", "criterion", "met"], verdicts)
     house = folder / "house"
-    ended = command("reward", study, "--warehouse", house)
-    assert ended.exit_code == 0, ended.output
+    done("reward", study, "--warehouse", house)
     warehouse = Warehouse.open(house)
     run = warehouse.run(warehouse.runs()[0])
     return run, (run.folder / "reward.html").read_text(encoding="utf-8")
@@ -250,9 +246,7 @@ def test_a_judge_of_nothing_and_of_itself_is_refused(tmp_path: Path, written: st
 def test_a_rater_who_judged_nothing_is_named(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     study.write_text(STUDY.replace("rater: recorded\n", "rater: nobody\n"))
-    result = command("reward", study, "--warehouse", tmp_path / "house")
-    assert result.exit_code == 2
-    assert "rater 'nobody' judged no criterion" in result.stderr
+    assert "rater 'nobody' judged no criterion" in refused("reward", study, "--warehouse", tmp_path / "house")
 
 
 def test_learned_factors_are_a_table_that_a_study_can_name(tmp_path: Path) -> None:
@@ -294,8 +288,7 @@ def test_graphs_and_a_trainers_reward_need_no_response(tmp_path: Path) -> None:
     items = "    - file: items.jsonl\n      items: {item_id: id, question: question, criteria: criteria}\n"
     head, tail = STUDY.split("  sources:\n")[0], STUDY[STUDY.index("rubrics:") :].replace("  rater: recorded\n", "")
     study.write_text(f"{head}  sources:\n{items}{tail}judge: {{protocol: pointwise}}\n")
-    result = command("graph", study, "--warehouse", house)
-    assert result.exit_code == 0
+    done("graph", study, "--warehouse", house)
     (picture,) = house.glob("*/graphs/a-*.html")
     assert "Gives the reason for the fact." in picture.read_text(encoding="utf-8")
     (name,) = Warehouse.open(house).runs()  # a run with a manifest, which can be asked in SQL
@@ -306,9 +299,7 @@ def test_graphs_and_a_trainers_reward_need_no_response(tmp_path: Path) -> None:
     assert (reported.exit_code, "has no report" in reported.stderr) == (2, True)
     with RubricReward.of_study(study, house) as reward:
         assert reward.__name__ == "rubric_gear"
-    result = command("reward", study, "--warehouse", house)
-    assert result.exit_code == 2
-    assert "there are no responses to judge" in result.stderr
+    assert "there are no responses to judge" in refused("reward", study, "--warehouse", house)
 
 
 @pytest.mark.parametrize("name", ["graph", "reward"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from builders import loopback
-from builders.command import command
+from builders.command import command, done, refused
 from tiny_study import make_study, with_judge
 
 from rubricflow.flows import cli
@@ -24,8 +24,7 @@ from rubricflow.tasks.grading.rubrics.item_analysis import held_back, marks_of
 def test_a_check_says_what_can_be_seen_and_writes_it(tmp_path: Path) -> None:
     study = make_study(tmp_path / "study")
     before = (tmp_path / "study" / "rubrics.yaml").read_bytes()
-    said = command("rubric", "check", study, "--warehouse", tmp_path / "house")
-    assert said.exit_code == 0, said.output
+    said = done("rubric", "check", study, "--warehouse", tmp_path / "house")
     rows = list(csv.DictReader(io.StringIO(said.stdout)))
     assert [(row["rubric"], row["criteria"], row["what"]) for row in rows] == [
         ("a, b", "P1", "a middle level that nobody defined")
@@ -48,9 +47,9 @@ def test_a_rubric_that_a_model_has_yet_to_make_is_not_checked(tmp_path: Path) ->
     study = make_study(tmp_path / "study")
     text = study.read_text().replace("{file: rubrics.yaml}", "{file: rubrics.yaml, induce: {criteria: 4}}")
     study.write_text(text)
-    said = command("rubric", "check", study, "--warehouse", tmp_path / "house")
-    assert said.exit_code == 2
-    assert "a model has yet to make these rubrics" in said.output
+    assert "a model has yet to make these rubrics" in refused(
+        "rubric", "check", study, "--warehouse", tmp_path / "house"
+    )
 
 
 RUBRICS = """
@@ -119,16 +118,14 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pat
 
     server = loopback.Server(play)
     study = judged(folder / "study", server.url)
-    said = command("grade", study, "--warehouse", folder / "house")
-    assert said.exit_code == 0, said.output
+    done("grade", study, "--warehouse", folder / "house")
     yield study, folder / "house"
     server.close()
 
 
 def test_marks_are_held_against_criteria_once_the_study_is_graded(graded: tuple[Path, Path]) -> None:
     study, house = graded
-    said = command("rubric", "check", study, "--warehouse", house)
-    assert said.exit_code == 0, said.output
+    said = done("rubric", "check", study, "--warehouse", house)
     rows = {(row["criteria"], row["what"]) for row in csv.DictReader(io.StringIO(said.stdout))}
     assert ("P2", "its decisions go against people's scores") in rows
     assert ("P1", "its decisions go against people's scores") not in rows
@@ -140,17 +137,16 @@ def test_marks_are_held_against_criteria_once_the_study_is_graded(graded: tuple[
 
 def test_a_judge_is_asked_only_where_that_is_wanted(graded: tuple[Path, Path], tmp_path: Path) -> None:
     study, house = graded
-    said = command("rubric", "check", study, "--warehouse", house, "--ask")
-    assert said.exit_code == 0, said.output
+    said = done("rubric", "check", study, "--warehouse", house, "--ask")
     (row,) = [
         row for row in csv.DictReader(io.StringIO(said.stdout)) if row["criteria"] == "P2" and "guide" in row["why"]
     ]
     assert (row["rubric"], row["what"]) == ("a, b", "the guide asks for nothing of the kind")
     assert row["why"] == "No reason. (guide: “two reasons”)"
     recorded = make_study(tmp_path / "recorded")
-    refused = command("rubric", "check", recorded, "--warehouse", tmp_path / "house", "--ask")
-    assert refused.exit_code == 2
-    assert "says nothing about rubrics" in refused.output
+    assert "says nothing about rubrics" in refused(
+        "rubric", "check", recorded, "--warehouse", tmp_path / "house", "--ask"
+    )
 
 
 def test_a_mailbox_carries_what_a_check_asks(graded: tuple[Path, Path], tmp_path: Path) -> None:
@@ -169,8 +165,7 @@ def test_a_mailbox_carries_what_a_check_asks(graded: tuple[Path, Path], tmp_path
     assert len(ids) == 2
     lines = [json.dumps({"id": name, "reply": json.dumps(CRITIQUE)}) for name in ids]
     (box / "answers" / file.name).write_text("\n".join(lines))
-    said = command(*words, "--from", box)
-    assert said.exit_code == 0, said.output
+    said = done(*words, "--from", box)
     assert "the guide asks for nothing of the kind" in said.output
 
 
@@ -178,8 +173,7 @@ def test_without_a_judge_a_revision_has_what_code_can_mend(tmp_path: Path) -> No
     study = make_study(tmp_path / "study")
     to = tmp_path / "better" / "rubrics.yaml"
     to.parent.mkdir()
-    said = command("rubric", "revise", study, "--to", to, "--warehouse", tmp_path / "house")
-    assert said.exit_code == 0, said.output
+    said = done("rubric", "revise", study, "--to", to, "--warehouse", tmp_path / "house")
     rows = list(csv.DictReader(io.StringIO(said.stdout)))
     assert [(row["rubric"], row["what"], row["by"]) for row in rows] == [
         (name, "levels changed", "rule") for name in "ab"
@@ -187,9 +181,9 @@ def test_without_a_judge_a_revision_has_what_code_can_mend(tmp_path: Path) -> No
     assert [one.levels for rubric in authored(to).values() for one in rubric.criteria] == [("absent", "present")] * 2
     beside = to.with_name("rubrics-study.yaml")
     assert command("rubric", "check", beside, "--warehouse", tmp_path / "house").exit_code == 0
-    again = command("rubric", "revise", study, "--to", to, "--warehouse", tmp_path / "house")
-    assert again.exit_code == 2
-    assert "somebody may have edited it" in again.output
+    assert "somebody may have edited it" in refused(
+        "rubric", "revise", study, "--to", to, "--warehouse", tmp_path / "house"
+    )
 
 
 def test_a_revision_says_on_answers_held_back_whether_it_agrees_better(
@@ -197,8 +191,7 @@ def test_a_revision_says_on_answers_held_back_whether_it_agrees_better(
 ) -> None:
     study, house = graded
     before = (study.parent / "rubrics.yaml").read_bytes()
-    said = command("rubric", "revise", study, "--to", tmp_path / "new.yaml", "--ask", "--warehouse", house)
-    assert said.exit_code == 0, said.output
+    said = done("rubric", "revise", study, "--to", tmp_path / "new.yaml", "--ask", "--warehouse", house)
     told = {(row["before"], row["after"], row["what"], row["by"]) for row in csv.DictReader(io.StringIO(said.stdout))}
     assert ("P2", "", "removed", "judge") in told
     assert ("", "More than one repetition earns the point.", "scoring note", "judge") in told
@@ -210,8 +203,7 @@ def test_a_revision_says_on_answers_held_back_whether_it_agrees_better(
     commands = [shlex.split(line.strip())[1:] for line in said.stderr.splitlines() if line.startswith("  rubricflow")]
     assert [words[0] for words in commands] == ["grade", "rubric"]
     for words in commands:
-        last = command(*words)
-        assert last.exit_code == 0, last.output
+        last = done(*words)
     figures = r"^qwk: .* ([+-][\d.]+) \[([+-][\d.]+), [+-][\d.]+\], on (\d+) answers that no reviser was shown"
     ((gain, low, n),) = re.findall(figures, last.stderr, re.M)
     assert float(gain) > float(low) > 0
