@@ -1,7 +1,6 @@
 """The command in a process that kills itself at a named point, and then again to its end.
 
     python tests/flows/kill_driver.py FOLDER    # the results that test_durability.py looks at, as JSON
-    python tests/flows/kill_driver.py --command STUDY HOUSE CALLS [POINT]    # `rubricflow grade`, in its own process
 
 Nothing of the pipeline knows of it: the faults are patched in here. The flow runs each time in a child that is forked
 from one process with all imports done. Shards are made small, so that the study of tiny_study.py has several of
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from left_driver import Command, Left, left_in
+from left_driver import left_in
 
 HOUSE = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(HOUSE), str(HOUSE / "tests"), str(Path(__file__).parent)]
@@ -374,23 +373,6 @@ class Trial:
             log="" if ended_well else log.read_text()[-3000:],
         )
 
-    def command(self, what: str, point: Point) -> Result:
-        """Kill the real command at a point, and start it again."""
-        name = "command-" + re.sub(r"\W+", "-", what)
-        house, calls, log = (self.folder / f"{name}{end}" for end in ("", ".calls", ".log"))
-
-        def start(attempt: str, *more: str) -> Left:
-            words = [sys.executable, __file__, "--command", str(self.study), str(house), str(calls), *more]
-            command = Command(self.folder / f"{name}-{attempt}", words, self.folder / "prefect")
-            left = command.stop(what, lambda number: None)  # it ends by itself
-            shutil.copy(command.log, log)
-            return left
-
-        left = start("killed", json.dumps(point))
-        remains = [*left.processes, *map(str, left.ports), *left.files]
-        killed, told = left.code == -signal.SIGKILL, f"rubricflow grade: {what}"
-        return self._resume(told, killed, house, calls, log, lambda: start("again").code == 0, remains)
-
     def together(self, studies: Sequence[Path | None], name: str) -> dict[str, Any]:
         """Runs in one warehouse at once: how they ended, and whether all is as after runs one by one."""
         alone = list(self.whole)
@@ -524,10 +506,6 @@ HARMS: dict[str, Callable[[Path], object]] = {
 }
 
 
-def _command(study: str, house: str, calls: str, point: str = "null") -> None:
-    run(Path(study), Path(house), Path(calls), Point(*json.loads(point)) if point != "null" else None)
-
-
 KILLS = (
     "after a reply is stored",
     "between files of a judged shard",
@@ -559,7 +537,4 @@ def _results(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--command":
-        _command(*sys.argv[2:])
-    else:
-        _results(sys.argv[1])
+    _results(sys.argv[1])

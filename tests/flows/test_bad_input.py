@@ -1,8 +1,7 @@
 """Whatever is wrong with the input, the command ends with 2 and says in one message what, where and why.
 
 Most cases run `validate`, which reads, maps and locks as `grade` does, without Prefect; those that only grading can
-meet, and one for each stage that reads files, run `grade`. `python tests/flows/test_bad_input.py` prints the table of
-what was spoilt and what was printed.
+meet, and one for each stage that reads files, run `grade`.
 """
 
 from __future__ import annotations
@@ -10,19 +9,13 @@ from __future__ import annotations
 import csv
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from builders.command import command, done, refused
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # for the table that this file prints as a script
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from tiny_study import RUBRICS, make_study
 
 from rubricflow.tasks.core.contracts.errors import BackendError
@@ -394,16 +387,3 @@ def test_the_bundle_of_a_hostile_run_is_that_of_any_other(hostile: Run, tmp_path
     data = ingest.fn(other, study, tmp_path / "in")
     locked = lock.fn(other, study, tmp_path / "in", data.items, data.responses, data.gradings, data.judgments)
     assert hostile.ref(Bundles, "lock").digest == locked.bundles.digest
-
-
-def print_table() -> None:
-    """What was spoilt → what was printed."""
-    width = max(len(name) for name, *_ in CASES)
-    for name, spoil, _ in CASES:
-        with TemporaryDirectory() as folder:
-            code, error, _ = run(spoil, Path(folder), "validate")
-            print(f"{name:{width}}  {code}  {error.strip().replace(folder + '/', '')}")
-
-
-if __name__ == "__main__":
-    print_table()

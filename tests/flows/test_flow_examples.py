@@ -175,7 +175,7 @@ def test_an_item_without_an_example_is_refused(tmp_path, protocol, plan, grading
 
 @pytest.mark.parametrize(("by", "judge_of"), [("level", "closest"), ("level", "missing"), ("similarity", "first")])
 def test_calibration_promises_no_more_than_new_responses_keep(by, judge_of):
-    studies = [fared(judge_of, WorkedExamples(by=by), seed, signal=0.15) for seed in range(6)]
+    studies = [fared(judge_of, WorkedExamples(by=by), seed, signal=0.15) for seed in range(4)]
     gap = np.array([one.new - one.taught for one in studies])
     assert gap.mean() < 2 * gap.std() / np.sqrt(len(gap)) + 0.02
     assert sum(one.wrong > PLAN.release.risk for one in studies) <= 2
@@ -183,5 +183,5 @@ def test_calibration_promises_no_more_than_new_responses_keep(by, judge_of):
 
 @pytest.mark.parametrize("judge_of", sorted(set(JUDGES) - {"missing"}))
 def test_a_label_shown_to_its_own_response_would_be_seen(judge_of):
-    studies = [fared(judge_of, WorkedExamples(), seed, signal=0.15, is_told=True) for seed in range(3)]
+    studies = [fared(judge_of, WorkedExamples(), seed, signal=0.15, is_told=True) for seed in range(1)]
     assert min(one.new - one.taught for one in studies) > 0.5

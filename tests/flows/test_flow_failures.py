@@ -11,6 +11,8 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -206,11 +208,8 @@ def test_batches_share_the_concurrency_of_the_backend(serve) -> None:
     server = serve(found, pause=0.05)
     with reward_of(server, engine={"concurrency": 3}) as reward:
         batches = [rollouts(*(f"{batch} {n}" for n in range(4))) for batch in range(6)]
-        threads = [threading.Thread(target=reward.score, args=(batch,)) for batch in batches]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(reward.score, batches))
     assert server.most == 3
     assert len(server.calls) == 6 * 4 * 2
     assert not [thread for thread in threading.enumerate() if thread.name == "openai"]
@@ -219,11 +218,8 @@ def test_batches_share_the_concurrency_of_the_backend(serve) -> None:
 def test_a_pace_holds_for_all_batches_together(serve) -> None:
     server = serve(found)
     with reward_of(server, on_failure="none", deadline=2.0, engine={"requests_per_minute": 5}) as reward:
-        threads = [threading.Thread(target=reward.score, args=(rollouts(f"{n}"),)) for n in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(reward.score, [rollouts(f"{n}") for n in range(8)]))
         assert len(server.calls) == 5
         assert set(reward.unscored) == {"deadline"}
 
@@ -257,15 +253,12 @@ def test_a_judge_that_did_not_answer_in_time_is_no_zero(serve, tmp_path: Path) -
     assert recorded == paid
 
 
-def test_verl_gets_the_number_that_stands_for_no_reward(serve) -> None:
-    with reward_of(serve(lambda n, body: HANG), on_failure="none", deadline=1.0) as reward:
-        infos = [{"item_id": "copper"}]
-        assert reward.verl_scores(["d"], ["x"], [""], infos, unscored=-0.5) == [-0.5]
+def test_what_stands_for_no_reward_is_a_number(serve) -> None:
     server = serve(found)
     with reward_of(server) as reward:
         for bad in (None, float("nan"), float("inf"), "0", True):
             with pytest.raises(InputError, match="unscored"):
-                reward.verl_scores(["d"], ["x"], [""], infos, unscored=bad)
+                reward.verl_scores(["d"], ["x"], [""], [{"item_id": "copper"}], unscored=bad)
         assert not server.calls
 
 
@@ -352,6 +345,7 @@ TROUBLE = Trouble("refused", "refused: no")
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=40), max_size=60), st.sampled_from([0.1, 0.2, 0.5]))
 def test_the_alarm_is_that_of_a_plain_loop(batches: list[list[bool]], limit: float) -> None:
     quiet, strict = Watch("r", "none", limit), Watch("r", "stop", limit)
+    log, logger = BufferingHandler(10**6), logging.getLogger("rubricflow.flows.batch")
     seen: list[bool] = []
     before = ended = False
     for batch in batches:
@@ -360,10 +354,12 @@ def test_the_alarm_is_that_of_a_plain_loop(batches: list[list[bool]], limit: flo
         enough = len(last) >= FEW or (all(last) and len(last) > 1)
         above = enough and sum(last) / len(last) > limit
         noted = [TROUBLE if lost else None for lost in batch]
-        with LOG.watched() as said:
-            quiet.note(noted)
-        assert ("ALARM" in said.text) == (above and not before)
-        assert bool(said.text) == (any(batch) or (above and not before))
+        log.flush()
+        logger.addHandler(log)
+        quiet.note(noted)
+        logger.removeHandler(log)
+        assert any("ALARM" in record.getMessage() for record in log.buffer) == (above and not before)
+        assert bool(log.buffer) == (any(batch) or (above and not before))
         if not ended:
             try:
                 strict.note(noted)
@@ -372,28 +368,6 @@ def test_the_alarm_is_that_of_a_plain_loop(batches: list[list[bool]], limit: flo
             assert ended == (above and not before)
         before = above
     assert quiet.unscored.total() == sum(seen)
-
-
-class LOG(logging.Handler):
-    """What is logged while somebody watches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.text = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.text += record.getMessage()
-
-    @classmethod
-    def watched(cls) -> LOG:
-        return cls()
-
-    def __enter__(self) -> LOG:
-        logging.getLogger("rubricflow.flows.batch").addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        logging.getLogger("rubricflow.flows.batch").removeHandler(self)
 
 
 def test_a_failure_stops_at_once_however_small_its_share() -> None:
@@ -428,6 +402,12 @@ WIDE = Graph(
         {"criteria_per_call": "4"},
         {"criteria_per_call": True},
         {"judged_thrice": 1},
+        {"judged_twice": -0.1},
+        {"judged_twice": 1.5},
+        {"judged_twice": float("nan")},
+        {"judged_twice": True},
+        {"further_calls": -1},
+        {"further_calls": "two"},
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_before_anything_is_judged(wrong: dict[str, Any]) -> None:

@@ -253,12 +253,6 @@ def test_without_a_record_nothing_is_known(tmp_path):
     assert service.recorded() == ({}, {})
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan"), True, "all"])
-def test_a_share_that_is_none_is_refused(tmp_path, share):
-    with pytest.raises(InputError, match="judged_twice"):
-        served(Counting(), tmp_path, judged_twice=share)
-
-
 class Quoting(Counting):
     """Meets every criterion, with this quote."""
 

@@ -108,16 +108,6 @@ def test_a_full_disk_is_said_and_passes(world, monkeypatch):
     assert None not in client.rewards(ROLLOUTS)["rewards"]
 
 
-def test_batches_of_several_clients_ask_the_same_question_once(world):
-    _, server, running = world
-    client = RewardClient(running.url)
-    first = client.rewards([*ROLLOUTS, *ROLLOUTS])
-    assert len(server.calls) == 2 * 3
-    assert first["summary"]["calls"] == 6
-    assert client.rewards(ROLLOUTS)["rewards"] == first["rewards"][:3]
-    assert len(server.calls) == 6
-
-
 def hangs_for(*words):
     """The right judge, which never answers about a rollout with one of these words."""
 

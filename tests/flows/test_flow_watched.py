@@ -30,22 +30,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from tiny_study import make_study
 
 from rubricflow.flows.grade import grade
-from rubricflow.flows.plan import plan
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Engine, Placement
 from rubricflow.tasks.core.contracts.settings.judge import Judge
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
-from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.evaluation import Checks
-from rubricflow.tasks.core.contracts.tables.judging import Gradings
-from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.calls import serve_meters
 from rubricflow.tasks.core.llm.reply_store import looking
 from rubricflow.tasks.core.monitor import artifacts, runs
 from rubricflow.tasks.core.monitor.runs import ANSWERED, announce_answered, credential, introduce, wait_for_people
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
-from rubricflow.tasks.grading.calibrate import task as calibration
-from rubricflow.tasks.grading.calibrate.task import calibrate
 from rubricflow.tasks.grading.judge.task import judge
 
 HOUSE = Path(__file__).resolve().parents[2]
@@ -173,16 +166,6 @@ def test_a_credential_is_a_variable_or_a_secret_block(prefect_server: None, monk
         credential("block:nowhere")
 
 
-@pytest.fixture(scope="module")
-def dask(prefect_server: None) -> Iterator[Placement]:
-    """Two workers of Dask, threads of this process: the way there and back is what is tested."""
-    distributed = pytest.importorskip("distributed", reason="needs the extra 'dask'")
-    pytest.importorskip("prefect_dask", reason="needs the extra 'dask'")
-    threads = {"processes": False, "protocol": "tcp", "threads_per_worker": 1, "dashboard_address": None}
-    with distributed.LocalCluster(2, **threads) as cluster:
-        yield Placement(engine="dask", address=cluster.scheduler_address)
-
-
 @pytest.fixture
 def meters(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with socket.socket() as free:
@@ -247,16 +230,3 @@ def test_workers_are_metered_while_they_work_and_a_lost_one_is_named_and_paid_fo
     assert f"(process {killed[0]})" in line.partition(" was lost")[0]
     # What was under way when it was killed is asked again, what it had asked within its last second may not be told.
     assert ANSWERS - 4 <= calls_told(meters) - before <= ANSWERS + 2
-
-
-def test_workers_of_dask_predict_what_one_process_predicts(
-    watched: Run, dask: Placement, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(calibration, "SHARD_ROWS", 30)
-    house = watched.warehouse
-    settings = plan(str(house.root.with_name("study.yaml")), str(house.root), None).study
-    data = [watched.ref(row, "ingest") for row in (Items, Responses, Gradings)]
-    answered = *data, watched.ref(Gradings, "judge"), watched.ref(Bundles, "lock")
-    written = calibrate.fn(house.run("by workers"), settings, *answered, placement=dask)
-    assert [ref.digest for ref in written] == [watched.ref(BY_NAME[ref.table], "calibrate").digest for ref in written]
-    assert len(house.run("by workers").shards("calibrate")) == 6

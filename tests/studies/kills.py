@@ -21,8 +21,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "flows"))
 from kill_driver import NO_ROOM, POINTS, Result, Trial
 from left_driver import MOMENTS, SENDS, Left, stopped
 
-COMMANDS = ("after a reply is stored", "after evaluate, before the manifest")
-
 
 def line(result: Result) -> bool:
     """Print a result; whether it is as it must be."""
@@ -76,7 +74,6 @@ def main() -> int:
             good.append(found["code"] == 2 and not found["left"])
             good.append(line(Result(**{name: found[name] for name in Result._fields})))
         if not given.no_command:
-            good += [line(trial.command(what, POINTS[what])) for what in COMMANDS]
             good += stop_all(trial.study, Path(folder) / "stopped")
         for number, studies in enumerate([[None, None], [None, None], [None, trial.other_study()], [None] * 4]):
             found = trial.together(studies, f"together-{number}")
