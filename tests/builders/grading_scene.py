@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from builders.rows import connected
+from builders.rows import attempt, connected, grading, item, judgment, metric, response
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.schema import Row, conform, schema
@@ -86,19 +86,12 @@ def made_run(
     frame = []
     for at in range(items):
         rubric = f"r{at % len(scales)}"
-        scale, item = bundles[rubric].scale, item_name(at)
+        scale, name = bundles[rubric].scale, item_name(at)
         width = scale.max - scale.min
-        tables[Items].append(
-            {
-                "item_id": item,
-                "question": "Why does melting ice stay at 0 °C?",
-                "key_elements": [],
-                "type": "short" if at % 2 else "long",
-                "rubric_id": rubric,
-            }
-        )
+        kind, question = "short" if at % 2 else "long", "Why does melting ice stay at 0 °C?"
+        tables[Items].append(item(name, question=question, type=kind, rubric_id=rubric))
         for nr in range(each):
-            response = f"{item[:20]}-{nr:04}"
+            key = f"{name[:20]}-{nr:04}"
             truth = scale.min + width * rng.beta(1.6, 1.4)
 
             def level(value: float, scale: Scale = scale) -> float:
@@ -107,103 +100,38 @@ def made_run(
 
             split = ("calibration", "test", "test")[nr % 3]
             groups = {"language": group[int(rng.random() > 0.7)]} if group else {}
-            human = {name: level(truth + 0.11 * width * rng.normal()) for name in raters}
+            human = {rater: level(truth + 0.11 * width * rng.normal()) for rater in raters}
             own = scored and rng.random() > 0.02
             raw = truth - 0.1 * width + (0.12 + 0.02 * at) * width * rng.normal() if own else None
             final = level(raw + 0.1 * width) if raw is not None else None
             risk = float(np.clip(0.04 + 0.1 * rng.random() + 0.02 * at, 0, 1)) if own and raters else None
             released = releases and risk is not None and risk < 0.2
             reason = None if released else "unscored" if not own else "risk" if raters else "uncalibrated"
-            why = None if own else "no_reply"
+            who = {"response_id": key, "item_id": name}
+            said = {"raw": raw, "risk": risk, "route": "release" if released else "review", "route_reason": reason}
+            said |= {"unscored_reason": None if own else "no_reply"}
             frame.append(
-                {
-                    "response_id": response,
-                    "item_id": item,
-                    "author_id": f"p{nr}" if author else None,
-                    "type": "long",
-                    "split": split,
-                }
-                | {f"human:{name}": score for name, score in human.items()}
-                | {f"group:{name}": value for name, value in groups.items()}
-                | {"target": float(np.mean(list(human.values()))) if human else math.nan}
-                | {"raw": raw, "calibrated": final, "risk": risk, "route": "release" if released else "review"}
-                | {"route_reason": reason, "unscored_reason": why, "low": None, "high": None}
-                | {"points_judge": 0.8, "points_text": -0.25, "points_item": 0.0}
+                who
+                | {"author_id": f"p{nr}" if author else None, "type": "long", "split": split}
+                | {f"human:{rater}": score for rater, score in human.items()}
+                | {f"group:{of}": value for of, value in groups.items()}
+                | {"target": float(np.mean(list(human.values()))) if human else math.nan, "calibrated": final}
+                | {"low": None, "high": None, "points_judge": 0.8, "points_text": -0.25, "points_item": 0.0}
+                | said
             )
-            tables[Responses].append(
-                {
-                    "response_id": response,
-                    "item_id": item,
-                    "author_id": frame[-1]["author_id"],
-                    "text": text,
-                    "split": split,
-                    "groups": list(groups.items()),
-                }
-            )
-            grading = {"response_id": response, "item_id": item, "sample": 0, "trait_scores": [], "signals": []}
-            for name, score in human.items():
-                tables[Gradings].append(
-                    grading | {"rater_id": name, "rater_kind": "human", "score": score, "status": "scored"}
-                )
-            tables[Gradings].append(
-                grading
-                | {
-                    "rater_id": "judge",
-                    "rater_kind": "llm",
-                    "score": raw,
-                    "status": "scored" if own else "unscored",
-                    "unscored_reason": why,
-                }
-            )
+            by = frame[-1]["author_id"]
+            tables[Responses].append(response(key, name, author_id=by, text=text, split=split, groups=groups))
+            for rater, score in human.items():
+                tables[Gradings].append(grading(key, rater, score, item_id=name, rater_kind="human"))
+            tables[Gradings].append(grading(key, "judge", raw, item_id=name))
             tables[Predictions].append(
-                {
-                    "response_id": response,
-                    "item_id": item,
-                    "rater_id": "judge",
-                    "split": split,
-                    "raw": raw,
-                    "score": final,
-                    "clipped": nr % 40 == 0,
-                }
-                | {"route": frame[-1]["route"], "route_reason": reason, "unscored_reason": why, "risk": risk}
+                who | said | {"rater_id": "judge", "split": split, "score": final, "clipped": nr % 40 == 0}
             )
-            tables[Attempts].append(
-                {
-                    "response_id": response,
-                    "rater_id": "judge",
-                    "sample": 0,
-                    "part": "all",
-                    "attempt": 0,
-                    "role": "grade",
-                    "request_digest": "d",
-                }
-                | {
-                    "model": "example-8b",
-                    "seed": 1,
-                    "reply": "{}",
-                    "violations": [],
-                    "prompt_tokens": 900,
-                    "completion_tokens": 120,
-                    "mends": [],
-                    "memory": [],
-                    "characters": {},
-                    "stored": False,
-                    "latency_s": 0.2,
-                }
-            )
-            tables[Judgments] += judged(response, text, own)
-    columns = [
-        "response_id",
-        "item_id",
-        "type",
-        "split",
-        "target",
-        "raw",
-        "calibrated",
-        "risk",
-        "route",
-        "route_reason",
-    ]
+            told = {"model": "example-8b", "prompt_tokens": 900, "completion_tokens": 120, "latency_s": 0.2}
+            tables[Attempts].append(attempt(key, rater_id="judge", request_digest="d", seed=1, **told))
+            tables[Judgments] += judged(key, text, own)
+    columns = ["response_id", "item_id", "type", "split", "target", "raw", "calibrated", "risk"]
+    columns += ["route", "route_reason"]
     scores = pd.DataFrame(frame, columns=None if frame else columns)
     scores = scores[scores["split"] == "test"].reset_index(drop=True)
     bounds = {row["item_id"]: bundles[row["rubric_id"]].scale.bounds for row in tables[Items]}
@@ -213,17 +141,8 @@ def made_run(
         tables[Candidates], tables[Calibrations], tables[ReleaseRules] = fitted([*bounds], releases)
     tables[Checks] = checks()
     tables[InputWarnings] = [{"kind": "markup", "responses": 7, "examples": ["<b>r1</b>"]}]
-    tables[Quarantine] = [
-        {
-            "stage": "ingest",
-            "table_name": "responses",
-            "row_key": "x",
-            "rule": "unique",
-            "column": "response_id",
-            "reason": "",
-            "content": '{"mapping": null, "text_only": null}',
-        }
-    ]
+    refused = {"stage": "ingest", "table_name": "responses", "row_key": "x", "rule": "unique", "column": "response_id"}
+    tables[Quarantine] = [refused | {"reason": "", "content": '{"mapping": null, "text_only": null}'}]
     arrow = {row: conform(row, rows) if rows else schema(row).empty_table() for row, rows in tables.items()}
     connection = connected({row: arrow.get(row, schema(row).empty_table()) for row in TABLES})
     shown = needs_texts(scores, bounds)
@@ -248,39 +167,20 @@ def made_run(
 
 def judged(response: str, text: str, own: bool) -> Records:
     """Three decisions of the machine and a person: one quote stands, one is invented, one is from elsewhere."""
-    common = {"response_id": response, "sample": 0, "action": "none", "evidence": []}
-    machine = common | {"rater_id": "judge", "rater_kind": "llm"}
-    why = None if own else "no_reply"
     end = min(40, len(text))
     quotes = (
-        {"unit_id": "s1", "quote": text[:end], "start": 0, "end": end, "status": "verified"},
-        {
-            "unit_id": "s1",
-            "quote": "stays at zero until it has melted",
-            "start": None,
-            "end": None,
-            "status": "fabricated",
-        },
-        {"unit_id": "s2", "quote": text[5:30], "start": 5, "end": min(30, len(text)), "status": "misattributed"},
+        (text[:end], 0, end, "verified"),
+        ("stays at zero until it has melted", None, None, "fabricated"),
+        (text[5:30], 5, min(30, len(text)), "misattributed"),
     )
     found = []
-    for criterion, quote in zip(BUNDLE.criteria, quotes, strict=True):
-        stands = quote["status"] == "verified"
-        found.append(
-            machine
-            | {
-                "criterion_id": criterion.id,
-                "decision": int(stands) if own else None,
-                "stated": 1 if own else None,
-                "unscored_reason": why,
-            }
-            | {
-                "evidence": [quote] if own else [],
-                "verified": stands,
-                "action": "none" if stands or not own else "demoted",
-            }
-        )
-        found.append(common | {"rater_id": "anna", "rater_kind": "human", "criterion_id": criterion.id, "decision": 1})
+    for criterion, unit, (quote, start, stop, status) in zip(BUNDLE.criteria, ("s1", "s1", "s2"), quotes, strict=True):
+        stands = status == "verified"
+        cited = {"unit_id": unit, "quote": quote, "start": start, "end": stop, "status": status}
+        more = {"evidence": [cited] if own else [], "verified": stands}
+        more |= {"stated": 1 if own else None, "action": "none" if stands or not own else "demoted"}
+        found.append(judgment(response, criterion.id, int(stands) if own else None, "judge", **more))
+        found.append(judgment(response, criterion.id, 1, "anna", rater_kind="human", stated=None))
     return found
 
 
@@ -289,7 +189,7 @@ def metrics(scores: pd.DataFrame, raters: list[str], bounds: Mapping[str, tuple[
     rows: Records = []
 
     def add(
-        metric: str,
+        name: str,
         value: float | None,
         n: int,
         stage: str,
@@ -299,23 +199,11 @@ def metrics(scores: pd.DataFrame, raters: list[str], bounds: Mapping[str, tuple[
         of: str = "all",
         width: float = 0.05,
     ) -> None:
-        ends = {"low": value - width, "high": value + width} if value is not None else {}
-        note = None if value is not None else "undefined"
-        rows.append(
-            {
-                "metric": metric,
-                "rater_a": a,
-                "rater_b": b,
-                "stage": stage,
-                "slice": part,
-                "value_of": of,
-                "value": value,
-                "n": n,
-                "unscored": 0,
-            }
-            | {"resampled": "author", "clusters": 40, "undefined_draws": 0, "note": note}
-            | ends
-        )
+        more: dict[str, Any] = {"note": "undefined"}
+        if value is not None:
+            more = {"low": value - width, "high": value + width, "note": None}
+        about = {"stage": stage, "rater_a": a, "rater_b": b, "slice": part, "value_of": of}
+        rows.append(metric(name, value, n=n, clusters=40, **about, **more))
 
     couples = [(f"human:{a}", f"human:{b}", "human", a, b) for i, a in enumerate(raters) for b in raters[i + 1 :]]
     couples += [
@@ -352,84 +240,42 @@ def metrics(scores: pd.DataFrame, raters: list[str], bounds: Mapping[str, tuple[
             and r["value"] is not None
         ]
         add("qwk_item_mean", float(np.mean(means)) if means else None, len(scores), stage, a, b)
+    calibrated, people = ("calibrated", "target", "judge"), ("human", "people")
     off = scores[scores["target"].notna() & (scores["route"] == "release")]
     steps = off["item_id"].map({item: scale[2] for item, scale in bounds.items()}).astype(float)
     wrong = (off["calibrated"] - off["target"]).abs() > steps
-    add(
-        "beyond_tolerance",
-        float(wrong.mean()) if len(off) else None,
-        len(off),
-        "released",
-        "target",
-        "judge",
-        width=0.009,
-    )
-    add("interval_coverage", 0.912, 800, "calibrated", "target", "judge", width=0.02)
+    share = float(wrong.mean()) if len(off) else None
+    add("beyond_tolerance", share, len(off), "released", "target", "judge", width=0.009)
+    add("interval_coverage", 0.912, 800, *calibrated, width=0.02)
     if len(raters) > 1:
         figures = {"reliability": 0.81, "ceiling_qwk": 0.895, "alpha_ordinal": 0.83}
         for name, value in figures.items():
-            add(name, value, 800, "human", "people", "people")
-        for name, value in {
-            "prmse": 0.79,
-            "r_true": 0.93,
-            "loss_association": 0.135,
-            "loss_spread": 0.06,
-            "loss_bias": 0.015,
-        }.items():
+            add(name, value, 800, *people, "people")
+        losses = {"loss_association": 0.135, "loss_spread": 0.06, "loss_bias": 0.015}
+        for name, value in ({"prmse": 0.79, "r_true": 0.93} | losses).items():
             add(name, value, 800, "calibrated", "people", "judge")
         for name in raters:
-            add("severity", {"anna": -0.11}.get(name, 0.07), 800, "human", "people", name, "rater", name)
-            add("sd_ratio", 0.97, 800, "human", "people", name, "rater", name)
+            add("severity", {"anna": -0.11}.get(name, 0.07), 800, *people, name, "rater", name)
+            add("sd_ratio", 0.97, 800, *people, name, "rater", name)
     for column in (column for column in scores if str(column).startswith("group:")):
         for value, members in scores.groupby(column):
             if len(members) < 30:
                 continue
-            add(
-                "dsm",
-                -0.04 - 0.12 * (value == "other"),
-                len(members),
-                "calibrated",
-                "target",
-                "judge",
-                str(column)[6:],
-                str(value),
-            )
-            add(
-                "csd_difference",
-                -0.09 * (value == "other"),
-                len(members),
-                "calibrated",
-                "target",
-                "judge",
-                str(column)[6:],
-                str(value),
-            )
-            add(
-                "csd_of_noise",
-                -0.02 * (value == "other"),
-                len(members),
-                "calibrated",
-                "target",
-                "judge",
-                str(column)[6:],
-                str(value),
-            )
-        add("csd", 0.011, len(scores), "calibrated", "target", "judge", str(column)[6:])
+            is_other, about = value == "other", (len(members), *calibrated, str(column)[6:], str(value))
+            add("dsm", -0.04 - 0.12 * is_other, *about)
+            add("csd_difference", -0.09 * is_other, *about)
+            add("csd_of_noise", -0.02 * is_other, *about)
+        add("csd", 0.011, len(scores), *calibrated, str(column)[6:])
     for criterion, (plain, partial) in {"G1": (0.52, 0.41), "G2": (0.31, 0.28), "length": (0.44, 0.0)}.items():
-        add("criterion_r", plain, 800, "calibrated", "target", "judge", "criterion", criterion)
-        add("criterion_partial_r", partial, 800, "calibrated", "target", "judge", "criterion", criterion)
+        add("criterion_r", plain, 800, *calibrated, "criterion", criterion)
+        add("criterion_partial_r", partial, 800, *calibrated, "criterion", criterion)
     return rows
 
 
 def gates() -> Records:
     """Every outcome once, and one of an item."""
-    common = {
-        "slice": "all",
-        "value_of": "all",
-        "labels_needed": None,
-        "source": "W",
-        "if_missed": "Calibrate; else let people score.",
-    }
+    common = {"slice": "all", "value_of": "all", "labels_needed": None, "source": "W"}
+    common |= {"if_missed": "Calibrate; else let people score."}
     rows = [
         ("released_errors", "beyond_tolerance", 0.03, 0.021, 0.039, None, 0.05, "pass", None),
         ("human_qwk", "qwk", 0.86, 0.82, 0.9, 0.7, None, "pass", None),
@@ -446,80 +292,34 @@ def gates() -> Records:
 
 def fitted(items: list[str], releases: bool) -> tuple[Records, Records, Records]:
     """Methods tried, the mapping in use, and a rule of release per item."""
+    pooled: dict[str, Any] = {"scope": "pooled", "n": 400}
     tried = [
-        {
-            "scope": "pooled",
-            "method": method,
-            "n": 400,
-            "folds": 10,
-            "qwk": 0.7 + at / 100,
-            "qwk_within": 0.6 + at / 100,
-            "rmse": 0.8 - at / 50,
-            "behind": 0.03 - at / 100,
-        }
-        | {"behind_se": 0.01, "sd_ratio": 0.8 + at / 20, "distinct": 5, "chosen": method == "linking", "note": None}
+        pooled
+        | {"method": method, "folds": 10, "qwk": 0.7 + at / 100, "qwk_within": 0.6 + at / 100, "rmse": 0.8 - at / 50}
+        | {"behind": 0.03 - at / 100, "behind_se": 0.01, "sd_ratio": 0.8 + at / 20, "distinct": 5}
+        | {"chosen": method == "linking", "note": None}
         for at, method in enumerate(("identity", "linear", "isotonic", "linking"))
     ]
-    tried.append(
-        {
-            "scope": "pooled",
-            "method": "rulers",
-            "n": 400,
-            "folds": 0,
-            "distinct": 0,
-            "chosen": False,
-            "note": "fewer labels than features",
-        }
-    )
-    mapping = {
-        "calibration_id": "c" * 64,
-        "scope": "pooled",
-        "method": "linking",
-        "reason": "best in QWK inside folds",
-        "features": ["score"],
-    }
-    mapping |= {"weight": 1.0}
-    mapping |= {"left_out": [], "n": 400, "target": "mean", "content": '{"mapping": null, "text_only": null}'}
-    rules = [
-        {
-            "scope": item,
-            "tolerance": 1.0,
-            "target": 0.05,
-            "confidence": 0.9,
-            "n": 50,
-            "threshold": 0.2 if releases else None,
-        }
-        | {
-            "released": 41 if releases else 0,
-            "wrong": 0,
-            "worth": 30.4 if releases else 0.0,
-            "upper": 0.048 if releases else None,
-            "levels": [0.0, 1.0, 2.0],
-            "refused": None if releases else "no_promise",
-            "note": None if releases else "too few labels",
-            "constant": 0.3,
-            "constant_released": 0.2 if releases else None,
-            "exact": 0.5,
-            "exact_released": 0.6 if releases else None,
-            "asking_tolerance": None,
-        }
-        for item in items
-    ]
-    return tried, [mapping], rules
+    failed = {"folds": 0, "distinct": 0, "chosen": False, "note": "fewer labels than features"}
+    tried.append(pooled | {"method": "rulers"} | failed)
+    mapping = pooled | {"calibration_id": "c" * 64, "method": "linking", "reason": "best in QWK inside folds"}
+    mapping |= {"features": ["score"], "weight": 1.0, "left_out": [], "target": "mean"}
+    mapping |= {"content": '{"mapping": null, "text_only": null}'}
+    rule = {"tolerance": 1.0, "target": 0.05, "confidence": 0.9, "n": 50, "levels": [0.0, 1.0, 2.0], "wrong": 0}
+    rule |= {"constant": 0.3, "exact": 0.5, "asking_tolerance": None}
+    if releases:
+        rule |= {"threshold": 0.2, "released": 41, "worth": 30.4, "upper": 0.048, "refused": None, "note": None}
+        rule |= {"constant_released": 0.2, "exact_released": 0.6}
+    else:
+        rule |= {"threshold": None, "released": 0, "worth": 0.0, "upper": None, "refused": "no_promise"}
+        rule |= {"note": "too few labels", "constant_released": None, "exact_released": None}
+    return tried, [mapping], [rule | {"scope": name} for name in items]
 
 
 def checks() -> Records:
     """One warning among many that passed."""
-    row = {
-        "stage": "ingest",
-        "table_name": "responses",
-        "column": "text",
-        "severity": "critical",
-        "outcome": "passed",
-        "rows": 1200,
-        "unexpected": 0,
-        "first": [],
-    }
+    row = {"stage": "ingest", "table_name": "responses", "column": "text", "severity": "critical"}
+    row |= {"outcome": "passed", "rows": 1200, "unexpected": 0, "first": []}
     return [
         *(row | {"rule": f"rule {at}"} for at in range(40)),
         row | {"rule": "mostly known", "severity": "warning", "outcome": "failed", "unexpected": 3},
