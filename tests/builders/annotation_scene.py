@@ -48,12 +48,8 @@ def label_rows() -> Records:
 
 
 def queue_rows() -> Records:
-    reasons = {
-        "r2": ["annotators_disagree", "ungrounded"],
-        "r1": ["annotators_disagree"],
-        "r:3": ["audit"],
-        "r4": ["audit"],
-    }
+    reasons = {"r2": ["annotators_disagree", "ungrounded"], "r1": ["annotators_disagree"]}
+    reasons |= {"r:3": ["audit"], "r4": ["audit"]}
     return [
         {"subject_kind": "label", "response_id": response, "rank": rank, "priority": 1 / rank, "criteria": ["CC"]}
         | {"reasons": why, "why": "Annotators 2 levels apart on CC"}
@@ -62,15 +58,8 @@ def queue_rows() -> Records:
 
 
 def vote(subject: str, rater: str, value: str, **more: Any) -> dict[str, Any]:
-    row = {
-        "subject_kind": "label",
-        "subject": subject,
-        "value": value,
-        "rater_id": rater,
-        "role": "vote",
-        "blind": True,
-    }
-    return row | {"voted_at": "2026-11-21T10:00:00+00:00"} | more
+    row = {"subject_kind": "label", "subject": subject, "value": value, "rater_id": rater, "role": "vote"}
+    return row | {"blind": True, "voted_at": "2026-11-21T10:00:00+00:00"} | more
 
 
 def vote_rows() -> Records:
@@ -87,36 +76,13 @@ def vote_rows() -> Records:
 
 
 def construction_rows() -> Records:
-    return [
-        {
-            "phase": "before",
-            "rubric_id": "r",
-            "rule": "coverage",
-            "subject": "all",
-            "value": 0.62,
-            "limit": 0.5,
-            "outcome": "kept",
-            "detail": "R² of the grade",
-        },
-        {
-            "phase": "before",
-            "rubric_id": "r",
-            "rule": "non_redundancy",
-            "subject": "FC and CC",
-            "value": 0.95,
-            "limit": 0.9,
-            "outcome": "broken",
-            "detail": "too alike",
-        },
-        {
-            "phase": "before",
-            "rubric_id": "r",
-            "rule": "ordinal_anchors",
-            "subject": "FC",
-            "outcome": "unknown",
-            "detail": "no labels",
-        },
+    rows = [
+        ("coverage", "all", 0.62, 0.5, "kept", "R² of the grade"),
+        ("non_redundancy", "FC and CC", 0.95, 0.9, "broken", "too alike"),
+        ("ordinal_anchors", "FC", None, None, "unknown", "no labels"),
     ]
+    keys = ("rule", "subject", "value", "limit", "outcome", "detail")
+    return [{"phase": "before", "rubric_id": "r", **dict(zip(keys, row, strict=True))} for row in rows]
 
 
 def made(**more: Any) -> AnnotationView:

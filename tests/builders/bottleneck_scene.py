@@ -78,13 +78,8 @@ def intervention_rows() -> Records:
 
 
 def model_rows() -> Records:
-    head = {
-        "criteria": list(NAMES),
-        "tops": [2] * len(NAMES),
-        "correction": CORRECTION.tolist(),
-        "weights": WEIGHTS.tolist(),
-    }
-    head |= {"bias": OFFSET.tolist(), "scores": list(SCORES), "temperature": TEMPERATURE}
+    head = {"criteria": list(NAMES), "tops": [2] * len(NAMES), "correction": CORRECTION.tolist()}
+    head |= {"weights": WEIGHTS.tolist(), "bias": OFFSET.tolist(), "scores": list(SCORES), "temperature": TEMPERATURE}
     return [
         {"method": method, "seed": seed, "setting": "", "backbone": "minilm-123", "encoder": "frozen", "seconds": 2.5}
         | {"parameters": 12000, "epochs_1": 9, "epochs_2": 14 if method == "rec_cbm" else 0, "validation": 0.6}
@@ -98,15 +93,8 @@ def model_rows() -> Records:
 def link_rows() -> Records:
     pairs = (("FC", "CC", 0.76, 0.28), ("FC", "FR", 0.2, -0.05), ("CC", "FR", None, -0.63))
     return [
-        {
-            "method": "rec_cbm",
-            "seed": seed,
-            "a": a,
-            "b": b,
-            "label_correlation": label,
-            "partial_correlation": r,
-            "n": 90,
-        }
+        {"method": "rec_cbm", "seed": seed, "a": a, "b": b, "n": 90}
+        | {"label_correlation": label, "partial_correlation": r}
         for seed in SEEDS
         for a, b, label, r in pairs
     ]

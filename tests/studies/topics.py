@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
@@ -79,12 +79,6 @@ def prompt(topic: str) -> str:
     return f"what is known about {topic} ?"
 
 
-def words() -> list[str]:
-    """Every word that a question or an answer has, once."""
-    texts = [*map(prompt, TOPICS), *map(fact, TOPICS), *PHRASES.values(), *(" ".join(of) for of in DETAILS)]
-    return sorted({word for text in texts for word in text.split()})
-
-
 def imperfect(topic: str, luck: random.Random) -> str:
     """An answer to learn the language from: the fact is right in 3 of 20 answers, of any details in 5, and absent in
     12; one to four phrases follow it, as far as there is room."""
@@ -131,24 +125,6 @@ def exact(topic: str, text: str) -> dict[str, bool]:
     found = {name: f" {phrase} " in said for name, phrase in PHRASES.items()}
     truth = {"fact": f" {fact(topic)} " in said, "careless": not found["warning"]}
     return {name: truth.get(name, found.get(name, False)) for name in WEIGHTS}
-
-
-def licensed(holds: dict[str, bool], name: str) -> bool:
-    """Whether a criterion holds and counts, by rules without a retention factor: its parent has to count, too."""
-    return holds[name] and (name not in PARENTS or licensed(holds, PARENTS[name][0]))
-
-
-def quality(holds: dict[str, bool]) -> float:
-    """True quality, at most 1: the points of all that is licensed."""
-    return sum(weight for name, weight in WEIGHTS.items() if licensed(holds, name)) / MASS
-
-
-def unlicensed(holds: dict[str, bool], shares: Mapping[str, float]) -> float:
-    """The part of a reward that is paid for what does not count, as a share of the rubric's credit.
-
-    shares: criterion → the share of its points that is paid.
-    """
-    return sum(w * shares[name] for name, w in WEIGHTS.items() if w > 0 and not licensed(holds, name)) / MASS
 
 
 def noisy(store: ReplyStore) -> Rater:
