@@ -101,21 +101,6 @@ def plain(responses, of, graphs):
     return found
 
 
-def plain_by_place(responses, of, graphs):
-    """The same with every name replaced by a place in a list beforehand."""
-    found = []
-    for local, which in zip(responses, of, strict=True):
-        order, parents, weights, mass = graphs[which]
-        marginal = [0.0] * len(local)
-        for place in order:
-            share = local[place]
-            for parent, kept in parents[place]:
-                share *= marginal[parent] + (1 - marginal[parent]) * kept
-            marginal[place] = share
-        found.append(sum([weight * share for weight, share in zip(weights, marginal, strict=True)]) / mass)
-    return found
-
-
 def by_numpy(one):
     """The same in NumPy: the responses of a rubric together, edge by edge."""
     found = np.empty(len(one.rubric_index))
@@ -138,16 +123,6 @@ def named(compiled):
     return [compiled.criteria[at] for at in compiled.order], parents, weights, compiled.mass
 
 
-def placed(compiled):
-    """What `plain_by_place` needs of a rubric."""
-    parents = [[] for _ in compiled.criteria]
-    for parent, child, kept in zip(
-        compiled.parent.tolist(), compiled.child.tolist(), compiled.retention.tolist(), strict=True
-    ):
-        parents[child].append((parent, kept))
-    return compiled.order.tolist(), parents, compiled.weights.tolist(), compiled.mass
-
-
 def compare(name, one):
     """Print the rates of all implementations on one batch; their rewards must agree."""
     lists = [part.tolist() for part in np.split(one.local, one.start[1:-1])]
@@ -156,12 +131,11 @@ def compare(name, one):
         for at, local in zip(one.rubric_index, lists, strict=True)
     ]
     of = one.rubric_index.tolist()
-    by_name, by_place = ([make(compiled) for compiled in one.compiled] for make in (named, placed))
+    by_name = [named(compiled) for compiled in one.compiled]
     ours, fast = best(lambda: aggregate(one, "gear").reward)
     _, checked = best(lambda: aggregate(batch(one.compiled, one.rubric_index, one.local), "gear").reward)
     others = {
         "plain Python": best(lambda: plain(dicts, of, by_name), SLOW_REPEATS),
-        "plain Python, places for names": best(lambda: plain_by_place(lists, of, by_place), SLOW_REPEATS),
         "NumPy, a rubric at a time": best(lambda: by_numpy(one), SLOW_REPEATS),
     }
     n = len(of)

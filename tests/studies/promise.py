@@ -2,8 +2,8 @@
 
 simulate: classes whose truth is known, 250 studies a cell; a promise is broken where more of what it releases is wrong
 than it says. sets: recorded judges with people's scores, held-out responses.
-`before` is Holm's test of ten coverages on the risk that the distribution of residuals tells, as it was; `test` the
-fixed sequence on that risk; `after` the fixed sequence on the learned risk, where it beats a constant, as it is.
+`test` is the fixed sequence on the risk that the distribution of residuals tells; `after` the fixed sequence on the
+learned risk, where it beats a constant, as it is.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ import numpy as np
 import pandas as pd
 import recorded_tasks
 from promise_world import TOLERANCE, World, drawn, wrongness
-from scipy.stats import binom
 
 from rubricflow.tasks.core.contracts.settings.study import Calibration, Release
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.stats.probability import aurc, oracle_aurc, random_aurc
-from rubricflow.tasks.core.stats.promise import Promise, exact_interval, fewest_without_error, promise
+from rubricflow.tasks.core.stats.promise import exact_interval, promise
 from rubricflow.tasks.grading.calibrate.choose import decide
 from rubricflow.tasks.grading.calibrate.features import LONE
 from rubricflow.tasks.grading.calibrate.fit import outcome
@@ -37,7 +36,6 @@ from rubricflow.tasks.grading.calibrate.spread import Placed, Spread, error_risk
 STUDIES = 250
 SIZES = (50, 100, 200)
 CONFIDENCE = 0.9
-COVERAGES = np.arange(1, 11) / 10
 NEW = 1000
 """New responses to each simulated item."""
 WORLDS = [World(raters, clustered, 0.6) for raters in (1, 2) for clustered in (False, True)]
@@ -54,33 +52,10 @@ class Fitted(NamedTuple):
     risk: dict[str, Floats]
 
 
-def holm(risk: Floats, wrong: Bools, target: float) -> Promise:
-    """Before: ten coverages, their binomial p-values tested step-down; every row counts as independent."""
-    order = np.argsort(risk, kind="stable")
-    rising, mistakes = risk[order], np.cumsum(wrong[order])
-    wanted = np.maximum(np.ceil(COVERAGES * len(risk) - 1e-9).astype(int), 1)
-    thresholds = np.unique(rising[wanted - 1]) if len(risk) else risk
-    released = np.searchsorted(rising, thresholds, side="right")
-    kept = released >= fewest_without_error(target, CONFIDENCE)
-    thresholds, released = thresholds[kept], released[kept]
-    p = binom.cdf(mistakes[released - 1], released, target) if len(released) else np.empty(0)
-    by_p = np.argsort(p, kind="stable")
-    steps = p[by_p] <= (1 - CONFIDENCE) * (1 + 1e-9) / np.arange(len(p), 0, -1)
-    passed = by_p[np.logical_and.accumulate(steps)]
-    if not len(passed):
-        return Promise(None, 0, 0, 0.0, None)
-    best = passed.max()
-    return Promise(float(thresholds[best]), int(released[best]), int(mistakes[released[best] - 1]), 0.0, None)
-
-
 def promised(how: str, rows: dict[str, ReleaseCandidates], target: float) -> float:
     """Largest risk released, below 0 where nothing is."""
-    one = rows["told" if how in ("before", "test") else "learned"]
-    made = (
-        holm(one.risk, one.wrong, target)
-        if how == "before"
-        else promise(one.risk, one.wrong, target, CONFIDENCE, one.cluster, one.constant if how == "after" else None)
-    )
+    one = rows["told" if how == "test" else "learned"]
+    made = promise(one.risk, one.wrong, target, CONFIDENCE, one.cluster, one.constant if how == "after" else None)
     return -1.0 if made.threshold is None else made.threshold
 
 
@@ -130,7 +105,7 @@ def together(parts: dict[str, dict[str, ReleaseCandidates]]) -> dict[str, Releas
 
 def released(how: str, case: Fitted, target: float, by: str) -> Iterator[tuple[str, Bools, Bools]]:
     """(scope, its new rows, those of them that go out)."""
-    risk = case.risk["told" if how in ("before", "test") else "learned"]
+    risk = case.risk["told" if how == "test" else "learned"]
     scopes = {"all": together(case.vouching)} if by == "set" else case.vouching
     for scope, rows in scopes.items():
         mine = np.full(len(risk), by == "set") | (case.new.item == [*case.new.items, "all"].index(scope))
@@ -152,14 +127,14 @@ def simulate(targets: tuple[float, ...]) -> None:
                 wrong = wrongness(case.level, truth, world.raters, TOLERANCE)
                 for by in ("set", "item"):
                     for target in targets:
-                        for how in ("before", "test", "after"):
+                        for how in ("test", "after"):
                             for _, mine, out in released(how, case, target, by):
                                 share = float(wrong[out].mean()) if out.any() else np.nan
                                 counted.setdefault((by, how, target), []).append(
                                     (out.sum() / mine.sum(), share, share > target)
                                 )
             rows += [_row(f"{world}", n, *key, cells) for key, cells in counted.items()]
-        _table(f"{world}", rows[-len(SIZES) * 6 * len(targets) :])
+        _table(f"{world}", rows[-len(SIZES) * 4 * len(targets) :])
     _summary(rows)
 
 
@@ -194,7 +169,7 @@ def _summary(rows: list[dict[str, object]]) -> None:
 
 
 def sets(targets: tuple[float, ...]) -> None:
-    """Coverage at equal risk on held-out responses of recorded judges, before and after, and the ranking of risk."""
+    """Coverage at equal risk on held-out responses of recorded judges, and the ranking of risk."""
     rows = []
     for name in ("sas_sampled", "sas_freeform", "asap_aes", "physics", "summeval", "topical_chat"):
         one = SETS[name]()
@@ -208,11 +183,10 @@ def sets(targets: tuple[float, ...]) -> None:
     ranking = frame.drop_duplicates([*keys, "task", "labels", "repeat"])
     _table(
         "ranking of wrong scores by risk",
-        ranking.groupby(keys)[["wrong of all", "before", "after", "random", "oracle"]].mean().reset_index(),
+        ranking.groupby(keys)[["wrong of all", "test", "after", "random", "oracle"]].mean().reset_index(),
     )
-    wide = frame.groupby([*keys, "target"])[
-        ["out before", "out test", "out after", "wrong before", "wrong after", "over before", "over after"]
-    ]
+    figures = ["out test", "out after", "wrong test", "wrong after", "over test", "over after"]
+    wide = frame.groupby([*keys, "target"])[figures]
     _table("held-out responses", wide.mean().join(wide.size().rename("studies")).reset_index())
 
 
@@ -232,11 +206,11 @@ def _measured(
         if not wrong.any():
             continue
         loss = wrong.astype(float)
-        ranked = {"before": aurc(loss, -case.risk["told"]), "after": aurc(loss, -case.risk["learned"])}
+        ranked = {"test": aurc(loss, -case.risk["told"]), "after": aurc(loss, -case.risk["learned"])}
         ranked |= {"random": random_aurc(loss), "oracle": oracle_aurc(loss), "wrong of all": loss.mean()}
         for target in targets:
             row = {"set": name, "task": id(labels), "labels": size, "repeat": repeat, "tolerance": tolerance} | ranked
-            for how in ("before", "test", "after"):
+            for how in ("test", "after"):
                 ((_, _, out),) = released(how, case, target, "set")
                 share = wrong[out].mean() if out.any() else np.nan
                 row |= {f"out {how}": out.mean(), f"wrong {how}": share, f"over {how}": float(share > target)}
