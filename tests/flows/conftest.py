@@ -1,4 +1,4 @@
-"""Checkpoints of flow tests are held by plain pandas, but for one run of each flow, which is made under
+"""Checkpoints of flow tests are held by plain pandas, but for one run of `grade`, which is made under
 `great_expectations`; and their runs have no figures of agreement, but where a module says that it wants `FIGURES`."""
 
 from __future__ import annotations

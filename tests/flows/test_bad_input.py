@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from builders.command import command, done, refused
+from builders.command import command, done, last_run, refused
 from tiny_study import RUBRICS, make_study
 
 from rubricflow.tasks.core.contracts.errors import BackendError
@@ -345,7 +345,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     answers_as("jsonl", spoil)(folder)
     house = folder / "house"
     done("grade", study, "--warehouse", house)
-    return Warehouse.open(house).run(Warehouse.open(house).runs()[-1])
+    return last_run(house)
 
 
 def test_hostile_text_is_stored_as_it_stands(hostile: Run) -> None:

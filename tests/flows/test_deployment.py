@@ -18,6 +18,7 @@ import httpx
 import psutil
 import pytest
 import yaml
+from builders.command import last_run
 from prefect.flows import load_flow_from_entrypoint
 from tiny_study import make_study
 
@@ -26,7 +27,6 @@ from rubricflow.flows.plan import plan
 from rubricflow.flows.stage import references
 from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import Items
-from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.task import ingest
 
 HOUSE = Path(__file__).resolve().parents[2]
@@ -122,8 +122,7 @@ def guided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guided]:
 def test_the_run_that_the_guide_starts_completes_on_the_worker(guided: Guided) -> None:
     run = _ended(guided, lambda run: not run["auto_scheduled"])
     assert run["state_type"] == "COMPLETED", guided.worker_log.read_text()
-    house = Warehouse.open(guided.warehouse)
-    assert (house.run(house.runs()[-1]).folder / "report.html").is_file()
+    assert (last_run(guided.warehouse).folder / "report.html").is_file()
 
 
 def test_a_failing_checkpoint_sets_its_automation_off(guided: Guided, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from builders.command import last_run
 from cascade_study import make_study
 
 from rubricflow.flows import proposal as proposing
@@ -21,8 +22,7 @@ from rubricflow.tasks.grading.cascade import task as asking
 
 def graded(study, warehouse):
     grade(str(study), warehouse=str(warehouse))
-    opened = Warehouse.open(warehouse)
-    return opened.run(opened.runs()[-1])
+    return last_run(warehouse)
 
 
 def rows(run, query):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.compute as pc
-from builders.command import done
+from builders.command import done, last_run
 from cascade_study import make_study
 
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, JuryRules
-from rubricflow.tasks.core.store.warehouse import Warehouse
 
 TOP = 4
 """Of the scale, which begins at 0."""
@@ -26,8 +25,7 @@ def test_what_reaches_a_jury_is_scored_by_the_rule_of_the_marked_answers(tmp_pat
     jurors = "".join(f"        {name}:\n{text}" for name, text in names.items())
     study.write_text(f"{before}    - combine: weighted\n      jury:\n{jurors}calibration:{rest}")
     done("grade", study, "--warehouse", tmp_path / "house")
-    house = Warehouse.open(tmp_path / "house")
-    run = house.run(house.runs()[-1])
+    run = last_run(tmp_path / "house")
     (rules,) = run.stages(JuryRules)
     (chosen,) = run.table(JuryRules, rules, where=pc.field("chosen")).to_pylist(maps_as_pydicts="strict")
     assert chosen["rule"] == "weighted"

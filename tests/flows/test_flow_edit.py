@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.command import last_run
 
 DRIVER = Path(__file__).with_name("edit_driver.py")
 PHASES = (
@@ -37,10 +38,8 @@ def found(folder: Path) -> dict[str, Any]:
 def read(folder: Path, name: str, table: str) -> list[dict[str, Any]]:
     """The rows of a table of the run in a warehouse."""
     from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
-    from rubricflow.tasks.core.store.warehouse import Warehouse
 
-    house = Warehouse.open(folder / name)
-    run = house.run(house.runs()[-1])
+    run = last_run(folder / name)
     return list(run.read(run.ref(BY_NAME[table], "edit")).to_pylist())
 
 

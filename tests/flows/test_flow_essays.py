@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders.command import done
+from builders.command import done, last_run
 
 from rubricflow.flows.init import init
 from rubricflow.flows.plan import plan
@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.contracts.tables.data import UNREAD, InputWarnings, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
 from rubricflow.tasks.core.store.catalogue import catalogue
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.store.warehouse import Run
 from tests.builders import exports
 from tests.builders.documents import archive
 from tests.builders.exports import BROKEN, ESSAYS
@@ -75,8 +75,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("essays")
     study = drafted(exports.moodle_submissions(folder), folder)
     invoke("grade", study, "--warehouse", folder / "house")
-    house = Warehouse.open(folder / "house")
-    return house.run(house.runs()[-1])
+    return last_run(folder / "house")
 
 
 READABLE = {f"Participant {number}" for number in ESSAYS}

@@ -10,11 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from builders.command import done, refused
 from builders.files import write_csv
-from builders.plain_checks import great_expectations
-from typer.testing import CliRunner
 
-from rubricflow.flows import cli
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.tables.edit import RuleFaithfulness, RuleTests
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
@@ -78,9 +76,8 @@ def make_study(folder: Path) -> Path:
     return folder / "study.yaml"
 
 
-def command(study: Path) -> Any:
-    arguments = ["faithful", str(study), "--warehouse", str(study.parent / "house")]
-    return CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+def words(study: Path) -> tuple[object, ...]:
+    return "faithful", study, "--warehouse", study.parent / "house"
 
 
 def shares(questions: Sequence[Any], encoder: Any) -> list[Reply]:
@@ -100,9 +97,7 @@ def _judge() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, str]:
     study = make_study(tmp_path_factory.mktemp("rules"))
-    with great_expectations():
-        result = command(study)
-    assert result.exit_code == 0, result.output
+    result = done(*words(study))
     house = Warehouse.open(study.parent / "house")
     (name,) = house.runs()
     return study, house.run(name), result.output
@@ -144,8 +139,7 @@ def test_scores_on_other_scales_stay_out_of_the_run(tested: tuple[Path, Run, str
 
 
 def test_the_question_of_sql_is_answered(tested: tuple[Path, Run, str]) -> None:
-    arguments = ["sql", "rule_faithfulness", "--warehouse", str(tested[1].warehouse.root)]
-    answer = CliRunner().invoke(cli.app, arguments, catch_exceptions=False).stdout.splitlines()
+    answer = done("sql", "rule_faithfulness", "--warehouse", tested[1].warehouse.root).stdout.splitlines()
     assert answer[0].startswith("totals,rater_id,edit,n")
     assert len(answer) == 7
 
@@ -153,7 +147,7 @@ def test_the_question_of_sql_is_answered(tested: tuple[Path, Run, str]) -> None:
 def test_the_same_study_resumes_itself(tested: tuple[Path, Run, str]) -> None:
     study, run, _ = tested
     before = {path: path.stat().st_mtime_ns for path in run.warehouse.root.rglob("*.parquet")}
-    assert command(study).exit_code == 0
+    done(*words(study))
     assert {path: path.stat().st_mtime_ns for path in run.warehouse.root.rglob("*.parquet")} == before
 
 
@@ -168,9 +162,9 @@ def test_what_was_judged_before_a_run_died_is_not_asked_again(tmp_path: Path, mo
         return shares(questions, encoder)
 
     monkeypatch.setattr(embedded, "answer", dying)
-    assert command(study).exit_code == 2
+    refused(*words(study))
     assert batches == [10] * 4
-    assert command(study).exit_code == 0
+    done(*words(study))
     assert batches == [10] * 9  # of the eight versions three were finished
 
 
@@ -190,6 +184,4 @@ def test_what_cannot_be_tested_is_refused_in_words(tmp_path: Path, old: str, new
     study = make_study(tmp_path)
     for path in (study, tmp_path / "rubrics.yaml", tmp_path / "answers.csv"):
         path.write_text(path.read_text().replace(old, new))
-    result = command(study)
-    assert result.exit_code == 2
-    assert message in result.stderr
+    assert message in refused(*words(study))

@@ -7,14 +7,14 @@ import json
 from pathlib import Path
 
 import pytest
-from builders.command import command, done, refused
+from builders.command import command, done, last_run, refused
 from builders.plain_checks import great_expectations
 from tiny_study import make_study
 
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
-from rubricflow.tasks.core.store.warehouse import Run, Warehouse
+from rubricflow.tasks.core.store.warehouse import Run
 
 
 @pytest.fixture(scope="module")
@@ -26,36 +26,23 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     with great_expectations():
         result = command(*words)
     assert result.exit_code == 0, result.output
-    house = Warehouse.open(folder / "house")
-    return study, house.run(house.runs()[-1])
+    return study, last_run(folder / "house")
 
 
 def rows(run: Run, table: type, stage: str) -> dict[str, dict]:
     return {row["response_id"]: row for row in run.read(run.ref(table, stage)).to_pylist()}
 
 
-def test_every_response_gets_a_prediction_row(graded: tuple[Path, Run]) -> None:
-    _, run = graded
-    assert set(rows(run, Predictions, "calibrate")) == set(rows(run, Responses, "ingest"))
-
-
-def test_a_response_without_a_human_score_still_gets_one(graded: tuple[Path, Run]) -> None:
-    _, run = graded
-    assert rows(run, Predictions, "calibrate")["x3"]["score"] is not None
-
-
-def test_what_cannot_be_read_is_unscored_with_its_reason(graded: tuple[Path, Run]) -> None:
-    _, run = graded
-    predictions = rows(run, Predictions, "calibrate")
-    assert [(predictions[k]["score"], predictions[k]["unscored_reason"]) for k in ("x7", "x8")] == [
-        (None, "no_reply"),
-        (None, "unreadable_reply"),
-    ]
+def test_every_response_gets_a_prediction_row_with_a_score_or_a_reason(graded: tuple[Path, Run]) -> None:
+    predictions = rows(graded[1], Predictions, "calibrate")
+    assert set(predictions) == set(rows(graded[1], Responses, "ingest"))
+    assert predictions["x3"]["score"] is not None  # without a human score
+    unread = [(predictions[name]["score"], predictions[name]["unscored_reason"]) for name in ("x7", "x8")]
+    assert unread == [(None, "no_reply"), (None, "unreadable_reply")]
 
 
 def test_a_foreign_scale_is_rescaled_to_the_bundles(graded: tuple[Path, Run]) -> None:
-    _, run = graded
-    grading = rows(run, Gradings, "judge")["x1"]
+    grading = rows(graded[1], Gradings, "judge")["x1"]
     assert grading["score"] == 2.0  # quality 2, stated as 3 of 1..5
     assert dict(grading["signals"])["recorded"] == 2.0
 
@@ -134,6 +121,5 @@ def test_without_any_human_score_the_raw_scores_stand(tmp_path: Path) -> None:
     lines = study.read_text().splitlines()
     study.write_text("\n".join(line for line in lines if "scores:" not in line and "evaluation:" not in line))
     done("grade", study, "--warehouse", tmp_path / "house")
-    house = Warehouse.open(tmp_path / "house")
-    predictions = rows(house.run(house.runs()[-1]), Predictions, "calibrate")
+    predictions = rows(last_run(tmp_path / "house"), Predictions, "calibrate")
     assert predictions["x1"]["score"] == predictions["x1"]["raw"] == 2.0

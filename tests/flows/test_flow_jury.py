@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.command import command, done
+from builders.command import command, done, last_run
 from builders.files import write_csv
 from builders.loopback import Server, body_of, http
 from tiny_study import RUBRICS
@@ -78,8 +78,7 @@ class Scene:
 
     @property
     def run(self) -> Run:
-        house = Warehouse.open(self.folder / "house")
-        return house.run(house.runs()[-1])
+        return last_run(self.folder / "house")
 
     @property
     def calls(self) -> dict[str, int]:

@@ -127,7 +127,7 @@ def test_labels_drawn_by_chance_stand_for_all_whatever_is_chosen_beside_them(tmp
     names = [f"r{number}" for number in range(size)]
     means, whole = [], []
     nobody = pd.DataFrame(columns=["response_id", "rater", "score", "split"])
-    for seed in range(100):
+    for seed in range(50):
         order = [names[place] for place in by_chance(names, seed)]
         taught = names[-chosen:]
         asked = [*taught, *[name for name in order if name not in taught][:drawn_first]]

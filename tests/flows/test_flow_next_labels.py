@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from builders.command import done
+from builders.command import done, last_run
 from tiny_study import make_study
 
 from rubricflow.flows.next_labels import propose_labels
@@ -123,7 +123,7 @@ def test_the_longest_proposal_is_kept_and_leads_the_queue(graded: tuple[Path, Pa
     study, house = graded
     longest = propose_labels(study, house, None, 12).rows
     assert propose_labels(study, house, None, 5).rows == longest[:5]
-    run = Warehouse.open(house).run(Warehouse.open(house).runs()[-1])
+    run = last_run(house)
     assert run.ref(NextLabels, "next").rows == 12
     board = board_of(study, house)
     assert [case.response_id for case in board.cases[:12]] == [row["response_id"] for row in longest]

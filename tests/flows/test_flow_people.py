@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import yaml
 from builders.command import command, done
-from builders.plain_checks import great_expectations
 from safetensors import safe_open
 
 from rubricflow.flows.annotate import annotate, settle
@@ -79,8 +78,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
     study, house = study_in(folder / "demo"), folder / "house"
     given = str(study), str(house), LIMIT
     warehouse = Warehouse.open(house)
-    with great_expectations():
-        annotated = warehouse.run(annotate(*given))
+    annotated = warehouse.run(annotate(*given))
     for name, wrong in (("anna", 0), ("ben", 3)):
         sheet = folder / f"{name}.csv"
         done("votes", study, "--to", sheet, *where(house))
@@ -89,8 +87,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
         for _ in range(2):  # a file read twice adds nothing
             assert command(*back).exit_code == 0
     settled = warehouse.run(settle(*given))
-    with great_expectations():
-        trained = warehouse.run(bottleneck(*given))
+    trained = warehouse.run(bottleneck(*given))
     return Chain(study, house, annotated, settled, trained, warehouse.run(grade(*given)))
 
 

@@ -8,9 +8,8 @@ import random
 from pathlib import Path
 
 import pytest
-from builders.command import command, done, refused
+from builders.command import command, done, last_run, refused
 from builders.files import write_csv
-from builders.plain_checks import great_expectations
 
 from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.errors import BackendError
@@ -86,11 +85,8 @@ def rewarded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run, str]:
     folder = tmp_path_factory.mktemp("reward")
     study = make_study(folder)
     house = str(folder / "house")
-    with great_expectations():
-        result = command("reward", study, "--warehouse", house)
-    assert result.exit_code == 0, result.output
-    warehouse = Warehouse.open(folder / "house")
-    return study, warehouse.run(warehouse.runs()[0]), result.output
+    result = done("reward", study, "--warehouse", house)
+    return study, last_run(folder / "house"), result.output
 
 
 def of_aggregation(run: Run, name: str) -> dict[str, float]:
@@ -200,8 +196,7 @@ def trained(folder: Path, better: bool, evaluation: str) -> tuple[Run, str]:
     write_csv(folder / "verdicts.csv", ["response", "criterion", "met"], verdicts)
     house = folder / "house"
     done("reward", study, "--warehouse", house)
-    warehouse = Warehouse.open(house)
-    run = warehouse.run(warehouse.runs()[0])
+    run = last_run(house)
     return run, (run.folder / "reward.html").read_text(encoding="utf-8")
 
 
@@ -273,8 +268,7 @@ def test_a_trainer_gets_what_the_flow_pays(tmp_path: Path) -> None:
     write_csv(tmp_path / "responses.csv", list(rows[0]), [list(row.values()) for row in rows])
     study, house = tmp_path / "reward.yaml", tmp_path / "house"
     assert command("reward", study, "--warehouse", house).exit_code == 0
-    warehouse = Warehouse.open(house)
-    run = warehouse.run(warehouse.runs()[0])
+    run = last_run(house)
     for aggregation in ("flat", "gear"):
         paid = of_aggregation(run, aggregation)
         with RubricReward.of_study(study, house, aggregation) as reward:

@@ -69,13 +69,8 @@ def served(judge, folder, aggregation="gear", **more):
     return RewardService("topics", reward, inline)
 
 
-def answers(service, *rollouts):
-    body = json.dumps({"rollouts": rollouts}).encode()
-    return judged(service, parsed(body, RewardRequest).rollouts)
-
-
-def judged(service, sent, step=None):
-    """The answers of rollouts."""
+def answers(service, *rollouts, step=None):
+    sent = parsed(json.dumps({"rollouts": rollouts}).encode(), RewardRequest).rollouts
     return service.judge(service.pose(sent, step), EVER, is_last=False)
 
 
@@ -175,8 +170,7 @@ def test_what_is_recorded_becomes_curves(tmp_path):
     service = served(Counting(), tmp_path, record=house.run("training"))
     for step in range(9):
         texts = [BARE if number < step else ALL for number in range(9)]
-        body = json.dumps({"rollouts": [about(f"{text} {step}") for text in texts], "step": step}).encode()
-        judged(service, parsed(body, RewardRequest).rollouts, step)
+        answers(service, *(about(f"{text} {step}") for text in texts), step=step)
     (path,) = write_pages(house.run("training"))
     text = path.read_text()
     assert "False credit rises from" in text
@@ -204,7 +198,7 @@ class Wavering(Counting):
 
 def test_some_rollouts_are_judged_twice_and_no_reward_depends_on_it(tmp_path):
     texts = [about(f"{BARE} {number}") for number in range(40)]
-    (once, twice) = (tmp_path / name for name in ("once", "twice"))
+    once, twice = (tmp_path / name for name in ("once", "twice"))
     once.mkdir(), twice.mkdir()
     plain = answers(served(Counting(), once), *texts)
     judge = Counting()
@@ -225,8 +219,7 @@ def test_some_rollouts_are_judged_twice_and_no_reward_depends_on_it(tmp_path):
 def test_a_judge_that_wavers_is_seen_and_recorded(tmp_path):
     house = Warehouse.open(tmp_path / "house")
     service = served(Wavering(), tmp_path, record=house.run("training"), judged_twice=1.0)
-    body = json.dumps({"rollouts": [about(BARE), about(ALL)], "step": 1}).encode()
-    given = judged(service, parsed(body, RewardRequest).rollouts, 1)
+    given = answers(service, about(BARE), about(ALL), step=1)
     compared = given[0]["agreement"]["compared"]
     assert [one["agreement"] for one in given] == 2 * [{"same": compared - 1, "compared": compared}]
     (path,) = write_pages(house.run("training"))
@@ -236,8 +229,7 @@ def test_a_judge_that_wavers_is_seen_and_recorded(tmp_path):
 def test_what_was_evaluated_is_recorded_and_known_to_the_next_server(tmp_path):
     house = Warehouse.open(tmp_path / "house")
     service = served(Counting(), tmp_path, record=house.run("training"))
-    body = json.dumps({"rollouts": [about(BARE), about(ALL)], "step": 3}).encode()
-    paid = judged(service, parsed(body, RewardRequest).rollouts, 3)
+    paid = answers(service, about(BARE), about(ALL), step=3)
     service.record_quality(3, {"x": 0.5, "y": 0.7})
     service.record_quality(3, {"x": 0.25, "y": 0.75})
     known = served(Counting(), tmp_path, record=house.run("training")).recorded()
@@ -322,8 +314,7 @@ def test_the_share_of_quotes_that_are_not_there_is_recorded_and_drawn(tmp_path):
     house = Warehouse.open(tmp_path / "house")
     service = served(Quoting("by magic"), tmp_path, record=house.run("training"))
     service._inline = InlineRubrics(Judge(protocol="pointwise"), topics.SETTINGS, 4)
-    body = json.dumps({"rollouts": [inline("It melts.", PAID)], "step": 1}).encode()
-    judged(service, parsed(body, RewardRequest).rollouts, 1)
+    answers(service, inline("It melts.", PAID), step=1)
     (path,) = write_pages(house.run("training"))
     assert "quotes not in the rollout" in path.read_text()
 

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from builders.command import last_run
 
 from rubricflow.flows.grade import grade
 from rubricflow.flows.label import prepared
@@ -18,7 +19,6 @@ from rubricflow.tasks.core.contracts.tables.data import Responses, Units
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.backend import Scripted
-from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.core.text.traces import as_said, heading_at, headings, trace_units
 from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge.rows import Rater
@@ -86,8 +86,7 @@ def graded(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shard_judge, "rater", lambda *_: Rater("llm:scripted", "llm", backend))
         grade(folder / "study.yaml", warehouse=folder / "warehouse")
-    house = Warehouse.open(folder / "warehouse")
-    return house.run(house.runs()[-1]), folder
+    return last_run(folder / "warehouse"), folder
 
 
 def test_a_quote_counts_only_where_it_stands_in_a_step_of_the_kind_asked_for(graded):
@@ -188,8 +187,7 @@ def test_the_conversations_of_a_log_are_judged_by_their_turns(tmp_path):
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     file, names, _ = prepared([tmp_path / "log.jsonl"], None, None, None)
     grade(file, warehouse=tmp_path / "house")
-    house = Warehouse.open(tmp_path / "house")
-    run = house.run(house.runs()[-1])
+    run = last_run(tmp_path / "house")
     assert len(names) == len(rows)
     texts = {row["response_id"]: row["text"] for row in run.table(Responses, "ingest").to_pylist()}
     assert [text[start:end] for text in [texts["plain"]] for start, end in headings(text)] == ["[turn 1, assistant]"]

@@ -11,7 +11,7 @@ from click.testing import Result
 
 from rubricflow.flows import command_line
 from rubricflow.flows.plan import plan
-from rubricflow.flows.validate import _read_study
+from rubricflow.flows.validate import _read_study, prove
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
 from rubricflow.tasks.core.llm.reply_store import ReplyStore
@@ -23,6 +23,13 @@ from rubricflow.tasks.grading.judge.rater import rater
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo" / "baseline.yaml"
 OWN = next(line for line in DEMO.read_text().splitlines() if line.startswith("judge:"))
 FILES = ("items.csv", "responses.csv", "responses_b.csv", "marks.csv", "marks_b.csv", "rubrics.yaml")
+INDUCING = "{backend: openai, engine: {model: m, urls: ['http://127.0.0.1:9/v1']}, final_score: weighted_points}"
+INDUCED = ("  file: rubrics.yaml\n", "  file: rubrics.yaml\n  induce: {criteria: 5}\n")
+
+
+def copied(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).write_bytes((DEMO.parent / name).read_bytes())
 
 
 def test_a_dry_run_counts_calls_and_writes_nothing(tmp_path: Path) -> None:
@@ -52,8 +59,7 @@ def test_the_demo_is_valid() -> None:
 
 
 def test_a_rubric_that_cannot_reach_full_marks_is_named(tmp_path: Path) -> None:
-    for name in (*FILES, "baseline.yaml"):
-        (tmp_path / name).write_bytes((DEMO.parent / name).read_bytes())
+    copied(tmp_path, *FILES, "baseline.yaml")
     study = tmp_path / "baseline.yaml"
     study.write_text(study.read_text().replace("final_score: weighted_points", "final_score: trait_sum"))
     assert "its traits sum to" in refused("validate", study)
@@ -69,22 +75,15 @@ def test_a_terminal_shows_control_characters_as_text() -> None:
 
 
 def test_rubrics_that_a_model_will_make_are_rehearsed_without_it(tmp_path: Path) -> None:
-    for name in FILES:
-        (tmp_path / name).write_bytes((DEMO.parent / name).read_bytes())
-    study = tmp_path / "study.yaml"
-    asked = (
-        "judge: {backend: openai, engine: {model: m, urls: ['http://127.0.0.1:9/v1']}, final_score: weighted_points}"
-    )
-    plain = DEMO.read_text().replace("  file: rubrics.yaml\n", "  file: rubrics.yaml\n  induce: {criteria: 5}\n")
-    study.write_text(plain.replace(OWN, asked))
+    study = with_judge(tmp_path, INDUCING)
+    study.write_text(study.read_text().replace(*INDUCED))
     result = done("validate", study, "--limit", "2")
     assert "made by rules of thumb here" in result.output
     assert result.output.count("prompt, contract and verifier hold") == 8
 
 
 def test_a_broken_graph_is_named_without_asking_anybody(tmp_path: Path) -> None:
-    for name in ("items.csv", "responses.csv", "rubrics.yaml", "reward.yaml", "graphs.yaml"):
-        (tmp_path / name).write_bytes((DEMO.parent / name).read_bytes())
+    copied(tmp_path, "items.csv", "responses.csv", "rubrics.yaml", "reward.yaml", "graphs.yaml")
     study = tmp_path / "reward.yaml"
     result = done("validate", study, "--limit", "1")
     assert "graph of rubric osmosis: 3 edges, no circle" in result.output
@@ -97,8 +96,6 @@ def test_a_broken_graph_is_named_without_asking_anybody(tmp_path: Path) -> None:
 
 
 def test_annotators_are_proven_beside_the_judge() -> None:
-    from rubricflow.flows.validate import prove
-
     found = list(prove(DEMO.with_name("concepts.yaml"), 1))
     assert {kind for kind, _, _ in found} <= {"ok", "warning"}
     assert {"item osmosis", "annotators, item osmosis"} <= {what for _, what, _ in found}
@@ -110,8 +107,7 @@ def validated(study: Path, house: Path) -> Result:
 
 def with_judge(folder: Path, judge: str) -> Path:
     """The demo's study with another judge."""
-    for name in FILES:
-        (folder / name).write_bytes((DEMO.parent / name).read_bytes())
+    copied(folder, *FILES)
     (folder / "study.yaml").write_text(DEMO.read_text().replace(OWN, f"judge: {judge}"))
     return folder / "study.yaml"
 
@@ -156,11 +152,8 @@ def test_replies_to_replay_are_looked_for_in_the_warehouse(tmp_path: Path) -> No
 def test_rubrics_that_the_study_s_run_has_locked_are_proven_in_place_of_guesses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = "{backend: openai, engine: {model: m, urls: ['http://127.0.0.1:9/v1']}, final_score: weighted_points}"
-    study, house = with_judge(tmp_path, asked), tmp_path / "house"
-    study.write_text(
-        study.read_text().replace("  file: rubrics.yaml\n", "  file: rubrics.yaml\n  induce: {criteria: 5}\n")
-    )
+    study, house = with_judge(tmp_path, INDUCING), tmp_path / "house"
+    study.write_text(study.read_text().replace(*INDUCED))
     guessed = [(item["rubric_id"], bundle) for item, bundle, _ in _read_study(study, 1, {"": None})[""].items]
     made = {name: bundle.model_copy(update={"text": "As a model had it."}) for name, bundle in guessed}
     rows = [{"rubric_id": n, "bundle_id": of.bundle_id, "content": of.canonical()} for n, of in made.items()]

@@ -16,9 +16,8 @@ from builders.plain_checks import plain_across, plain_validator
 
 from rubricflow.tasks.core.check import checkpoint, suite
 from rubricflow.tasks.core.contracts.schema import Row, schema
-from rubricflow.tasks.core.contracts.tables.calibration import Predictions
-from rubricflow.tasks.core.contracts.tables.data import Responses, Units
-from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
+from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
+from rubricflow.tasks.core.contracts.tables.data import Responses
 
 
 def damaged(row: type[Row], luck: random.Random, rows: int) -> pa.Table:
@@ -40,7 +39,7 @@ def damaged(row: type[Row], luck: random.Random, rows: int) -> pa.Table:
     return pa.table(columns)
 
 
-@pytest.mark.parametrize("row", [Responses, Units, Judgments, Gradings, Predictions], ids=lambda row: row.table)
+@pytest.mark.parametrize("row", TABLES, ids=lambda row: row.table)
 def test_great_expectations_finds_what_a_few_lines_of_pandas_find(row: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     table = damaged(row, random.Random(row.table), rows=50)
     found = suite.check_values(row, table.to_batches())
