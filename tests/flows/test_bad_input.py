@@ -6,7 +6,6 @@ meet, and one for each stage that reads files, run `grade`.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from builders.command import command, done, last_run, refused
+from builders.files import read_csv, write_csv
 from tiny_study import RUBRICS, make_study
 
 from rubricflow.tasks.core.contracts.errors import BackendError
@@ -49,12 +49,8 @@ def columns(name: str, change: Callable[[int], dict[str, object]]) -> Spoil:
     """Give a CSV file further columns; change: row from 0 → their cells."""
 
     def spoil(folder: Path) -> None:
-        with (folder / name).open(newline="") as file:
-            rows = [row | change(n) for n, row in enumerate(csv.DictReader(file))]
-        with (folder / name).open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        rows = [row | change(n) for n, row in enumerate(read_csv(folder / name))]
+        write_csv(folder / name, list(rows[0]), [list(row.values()) for row in rows])
 
     return spoil
 
@@ -73,8 +69,7 @@ def answers_as(ending: str, change: Callable[[list[dict[str, object]]], None], t
     """Answers as JSONL or Parquet, their rows changed first; with `text`, a line in place of the second."""
 
     def spoil(folder: Path) -> None:
-        with (folder / "answers.csv").open(newline="") as file:
-            rows: list[dict[str, object]] = list(csv.DictReader(file))
+        rows: list[dict[str, object]] = [{**row} for row in read_csv(folder / "answers.csv")]
         change(rows)
         if ending == "parquet":
             pq.write_table(pa.Table.from_pylist(rows), folder / "answers.parquet")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders.command import command
+from builders.files import read_csv
 from builders.graded import answer, graded_run
 from typer.testing import Result
 
@@ -36,9 +36,7 @@ def test_grades_are_written_and_what_waits_is_said(study: Path) -> None:
     assert result.exit_code == 0
     assert "1 of 2 answers have a score: 1 released, 0 settled by a person" in result.output
     assert f"next: rubricflow review {study}" in result.output
-    with to.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["student"], row["score"]) for row in rows] == [("ann", "2"), ("ben", "")]
+    assert [(row["student"], row["score"]) for row in read_csv(to)] == [("ann", "2"), ("ben", "")]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 import uuid
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from builders.files import read_csv
 from fastapi.testclient import TestClient
 from tiny_study import make_study
 
@@ -66,11 +66,6 @@ def vote(client: TestClient, number: int, value: str) -> None:
         assert sent.status_code == 200, sent.text
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
 def test_the_verdict_is_hidden_until_the_vote_and_labels_outlive_the_page(tmp_path, opened):
     log = log_file(tmp_path / "log.jsonl")
     to = tmp_path / "log.labels.csv"
@@ -95,7 +90,7 @@ def test_the_verdict_is_hidden_until_the_vote_and_labels_outlive_the_page(tmp_pa
     drawn = [row["response_id"] for row in listed["cases"][:5] if row["why"].startswith("drawn")]
     counted = client.get("/api/cases").json()["vouching"]
     assert counted["here"] == listed["vouching"]["here"] + len(drawn)
-    written = rows_of(to)
+    written = read_csv(to)
     assert {row["answer_id"]: row["score"] for row in written} == {
         row["response_id"]: str(number % 3) for number, row in enumerate(listed["cases"][:5])
     }
@@ -106,7 +101,7 @@ def test_the_verdict_is_hidden_until_the_vote_and_labels_outlive_the_page(tmp_pa
     people = read_labels(to, read_log([log]))
     assert set(people["answer_id"]) == {row["answer_id"] for row in written}
     again = opened(log, count=8)  # as after a kill: the file is read, and nothing asked anew
-    assert rows_of(to) == written
+    assert read_csv(to) == written
     cases = again.get("/api/cases").json()["cases"]
     assert {row["response_id"] for row in cases if row["submitted"]} == {row["answer_id"] for row in written}
 
@@ -114,7 +109,7 @@ def test_the_verdict_is_hidden_until_the_vote_and_labels_outlive_the_page(tmp_pa
 def test_a_graded_study_is_labelled_as_well(tmp_path, opened):
     client = opened(make_study(tmp_path / "tiny"), count=3)
     vote(client, 0, "2")
-    (row,) = rows_of(tmp_path / "tiny" / "study.labels.csv")
+    (row,) = read_csv(tmp_path / "tiny" / "study.labels.csv")
     assert row["score"] == "2"
     assert row["answer_id"] == client.get("/api/cases/0").json()["response_id"]
 
@@ -148,7 +143,7 @@ def test_labels_drawn_by_chance_stand_for_all_whatever_is_chosen_beside_them(tmp
                 acts.append(Act(act_id=str(uuid.uuid4()), kind="submit", value=None, **about))
             ledger.add_all(acts)
         write_labels(folder / "labels.csv", folder, "s", order, taught, {}, nobody)
-        rows = rows_of(folder / "labels.csv")
+        rows = read_csv(folder / "labels.csv")
         drawn = [row for row in rows if not row["split"]]
         assert sum(row["answer_id"] not in taught for row in drawn) == drawn_first - 1
         assert [float(row["probability"]) for row in drawn] == pytest.approx([len(drawn) / size] * len(drawn))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
 import yaml
+from builders.files import read_csv
 
 from rubricflow.flows.laboratory import SEEN, TEST, TEST_UNSEEN, TRAIN, UNSEEN, laboratory
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -21,8 +21,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def responses(study: Path) -> list[dict[str, str]]:
-    with (study.parent / "responses.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return read_csv(study.parent / "responses.csv")
 
 
 def test_the_study_names_what_lies_beside_it(study: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import uuid
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.files import write_csv
+from builders.files import read_csv, write_csv
 from tiny_study import make_study
 
 from rubricflow.flows import gradebook
@@ -52,8 +51,7 @@ def class_of(folder: Path, marks: Marks, more: str = "") -> Path:
 def grades(study: Path, house: Path) -> dict[str, dict[str, str]]:
     to = study.parent / "grades.csv"
     gradebook.grades(str(study), to, overwrite=True, warehouse=str(house))
-    with to.open(encoding="utf-8-sig", newline="") as file:
-        return {row["student"]: row for row in csv.DictReader(file)}
+    return {row["student"]: row for row in read_csv(to)}
 
 
 def pages(study: Path, house: Path) -> dict[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders.command import done, last_run
+from builders.files import read_csv
 from tiny_study import make_study
 
 from rubricflow.flows.next_labels import propose_labels
@@ -108,7 +109,7 @@ def test_the_command_prints_the_table_and_says_what_there_is(graded: tuple[Path,
     assert rows[0] == ["rank", "item_id", "response_id", "sampled", "why"]
     assert [row[0] for row in rows[1:]] == list("1234567")
     assert said.stderr.startswith("tiny: 39 labels of 120 graded responses")
-    written = list(csv.DictReader(sheet.open(newline="", encoding="utf-8-sig")))
+    written = read_csv(sheet)
     number = [int(row["response_id"].removeprefix("x")) for row in written]
     assert [row["question"] for row in written] == [["What is heat?", "What is cold?"][n % 2] for n in number]
     assert [row["response"] for row in written] == [f"answer {n} " + "word " * (n * 7 % 5) for n in number]
@@ -164,7 +165,7 @@ def test_settled_scores_say_which_were_drawn(graded: tuple[Path, Path], tmp_path
             ledger.add(Act(act_id=str(uuid.uuid4()), kind="vote", value="2", digest=digest, **of))
             ledger.add(Act(act_id=str(uuid.uuid4()), kind="submit", value=None, **of))
     assert write_settled(study, house, None, tmp_path / "settled.csv") == len(asked)
-    found = list(csv.DictReader((tmp_path / "settled.csv").open(newline="")))
+    found = read_csv(tmp_path / "settled.csv")
     drawn = {row["response_id"] for row in rows if row["sampled"] == "drawn"}
     assert {row["response_id"] for row in found if row["split"] == ""} == drawn
     assert {row["split"] for row in found} == {"", "chosen"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from builders.command import command, done
+from builders.files import read_csv, write_csv
 from safetensors import safe_open
 
 from rubricflow.flows.annotate import annotate, settle
@@ -57,19 +57,13 @@ def study_in(folder: Path) -> Path:
 
 def fill(sheet: Path, rater: str, wrong: int = 0) -> None:
     """Votes of a demo rater into a sheet; the first `wrong` rows get another level."""
-    with (DEMO / "concept_marks.csv").open(newline="") as file:
-        said = {
-            (r["response_id"], r["criterion_id"]): r["level"] for r in csv.DictReader(file) if r["rater_id"] == rater
-        }
-    with sheet.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
+    marks = [row for row in read_csv(DEMO / "concept_marks.csv") if row["rater_id"] == rater]
+    said = {(row["response_id"], row["criterion_id"]): row["level"] for row in marks}
+    rows = read_csv(sheet)
     for number, row in enumerate(rows):
         level = said[row["response_id"].removeprefix("'"), row["criterion_id"].removeprefix("'")]
         row["level"] = str((int(level) + 1) % 3) if number < wrong else level
-    with sheet.open("w", newline="", encoding="utf-8-sig") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(sheet, list(rows[0]), [list(row.values()) for row in rows])
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ with a run that waits is tested in test_flow_watched.py."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from builders.command import command, done
+from builders.files import read_csv, write_csv
 from tiny_study import make_study
 
 from rubricflow.flows import pipeline
@@ -64,14 +64,11 @@ def test_it_stops_for_people_and_goes_on_when_they_have_answered(
     where = ["--warehouse", str(house), "--limit", str(LIMIT)]
     sheet = tmp_path / "queue.csv"
     assert command("votes", study, "--to", sheet, *where).exit_code == 0
-    with sheet.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(sheet)
     cases = sorted({row["response_id"] for row in rows})
     for number, case in enumerate(cases):
-        with sheet.open("w", newline="", encoding="utf-8-sig") as file:
-            writer = csv.DictWriter(file, rows[0].keys())
-            writer.writeheader()
-            writer.writerows(row | {"level": "1"} for row in rows if row["response_id"] == case)
+        voted = [row | {"level": "1"} for row in rows if row["response_id"] == case]
+        write_csv(sheet, list(rows[0]), [list(row.values()) for row in voted])
         done("votes", study, "--from", sheet, "--as", "anna", *where)
         assert answered == [{"concepts"}] * number  # the last vote alone is told
         again = pipeline.pipeline(*given)
@@ -106,12 +103,8 @@ def answer(study: Path, house: Path) -> None:
     """What waits in a study gets a 1 everywhere, by anna."""
     sheet, where = study.with_suffix(".csv"), ["--warehouse", str(house), "--limit", str(LIMIT)]
     assert command("votes", study, "--to", sheet, *where).exit_code == 0
-    with sheet.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
-    with sheet.open("w", newline="", encoding="utf-8-sig") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(row | {"level": "1"} for row in rows)
+    rows = read_csv(sheet)
+    write_csv(sheet, list(rows[0]), [list((row | {"level": "1"}).values()) for row in rows])
     done("votes", study, "--from", sheet, "--as", "anna", *where)
 
 

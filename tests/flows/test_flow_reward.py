@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 from pathlib import Path
 
 import pytest
 from builders.command import command, done, last_run, refused
-from builders.files import write_csv
+from builders.files import read_csv, write_csv
 
 from rubricflow.flows.trainers import RubricReward
 from rubricflow.tasks.core.contracts.errors import BackendError
@@ -263,8 +262,7 @@ def test_a_trainer_gets_what_the_flow_pays(tmp_path: Path) -> None:
     """The same texts by the same judge, as responses of a study and as rollouts of a policy."""
     for name in ("items.csv", "rubrics.yaml", "graphs.yaml", "reward.yaml"):
         (tmp_path / name).write_bytes((DEMO / name).read_bytes())
-    with (DEMO / "responses.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["author_id"] in ("a01", "a06", "a12")]
+    rows = [row for row in read_csv(DEMO / "responses.csv") if row["author_id"] in ("a01", "a06", "a12")]
     write_csv(tmp_path / "responses.csv", list(rows[0]), [list(row.values()) for row in rows])
     study, house = tmp_path / "reward.yaml", tmp_path / "house"
     assert command("reward", study, "--warehouse", house).exit_code == 0
