@@ -15,7 +15,7 @@ from rubricflow.tasks.grading.calibrate.choose import decide
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels
 from rubricflow.tasks.grading.calibrate.rows import LabelledRows
 
-DRAWS = {0: 1, 10: 5, 25: 5, 100: 2}
+DRAWS = {0: 1, 10: 4, 25: 4, 100: 2}
 """Number of labels → how often so many are drawn."""
 KINDS = {
     "perfect": ("strong", 0.0),
