@@ -224,3 +224,9 @@ def test_equally_probable_levels_have_the_score_they_deserve(both: tuple[pd.Data
     at_least = np.array([0.8, 0.6, 0.4, 0.2])
     wanted = ((at_least - (scores["target"].to_numpy()[:, None] >= np.arange(1, 5))) ** 2).sum(axis=1).mean()
     assert value(metrics, "rps") == pytest.approx(wanted)
+
+
+def test_what_one_run_cannot_answer_is_unknown(both: tuple[pd.DataFrame, ...]) -> None:
+    verdicts = both[2].set_index("gate")
+    assert verdicts.loc["same_answer_again", "outcome"] == "unknown"
+    assert verdicts.loc["new_items", "outcome"] == "unknown"

@@ -206,12 +206,6 @@ def test_only_responses_that_both_scored_count():
     assert row["value"] == pytest.approx(mine - theirs)
 
 
-def test_without_draws_there_are_figures_and_no_intervals():
-    row = figures(scores(1), draws=0)["over_other_qwk_item_mean", "all"]
-    assert row["value"] is not None
-    assert row["low"] is None
-
-
 def test_nothing_stands_beside_it_without_another_run():
     assert figures(scores(1).drop(columns=BASE)) == {}
     assert figures(scores(1).assign(**{BASE: np.nan})) == {}
