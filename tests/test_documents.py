@@ -42,6 +42,20 @@ def test_every_link_leads_somewhere(document: Path) -> None:
     assert [target for target in targets if not (ROOT / document.parent / target).exists()] == []
 
 
+def test_what_is_as_in_a_paper_names_a_test_or_command_that_is_there() -> None:
+    tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests").rglob("test_*.py")}
+    rows = [line.strip("| ").split(" | ") for line in text_of(Path("docs/papers.md")).split("\n")]
+    faithful = [row for row in rows if len(row) >= 3 and row[-2] == "F"]
+    for row in faithful:
+        named = re.findall(r"`([^`]+)`", row[-1])
+        assert {name for name in named if re.fullmatch(r"[a-z]+(?:_[a-z]+)+", name)} <= tests, row
+        scripts = [name for name in named if name.startswith("tests/")]
+        assert all((ROOT / name).exists() for name in scripts), row
+        commands = re.search(r"`(?:rubricflow|make) |core/stats|results\b", row[-1])
+        assert tests & set(named) or scripts or commands, row
+    assert len(faithful) > 40
+
+
 def test_every_reason_to_wait_is_explained() -> None:
     rows = dict(re.findall(r"^\| ([^|]+) \| `(\w+)` \|", text_of(Path("docs/why-not-released.md")), re.M))
     assert {code: words for words, code in rows.items()} == ROUTE_REASONS
