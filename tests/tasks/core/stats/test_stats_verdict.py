@@ -76,3 +76,10 @@ def test_the_margin_is_the_way_to_the_nearer_bound(
     estimate: float | None, least: float, most: float | None, inside: float
 ) -> None:
     assert margin(estimate, least, most) == pytest.approx(inside)
+
+
+def test_hand_worked_labels():
+    # The lower end is 0.08 away and may be 0.04 away: half the width needs four times the labels.
+    assert labels_needed(0.74, 0.66, 0.82, 100, least=0.70) == 300
+    # The upper end must drop below the bound, not onto it.
+    assert labels_needed(0.66, 0.58, 0.74, 100, least=0.70) == 301
