@@ -1,6 +1,6 @@
 """Whether labels ever make a judge worse: the mapping that is chosen against the raw score, text alone and hindsight.
 
-    python tests/studies/never_worse.py [--draws 3] [--folder FOLDER]
+    python tests/studies/never_worse.py [--draws 3] [--folder FOLDER] [--of short_answers large pooled …]
 
 Recorded judges, the demo's two, and simulated ones on real answers, of every strength; of each, 0 to 200 labels are
 drawn (below 100 twice as often), `decide` chooses, and QWK is counted on at most 320 unseen answers of other authors. A
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,8 +174,9 @@ def large() -> Iterator[tuple[str, LabelledRows]]:
         columns={"essay_id": "response_id", "essay": "text", "human_total": "human"}
     )
     ends = {1: (2.0, 12.0), 2: (1.0, 6.0), 3: (0.0, 3.0), 4: (0.0, 3.0), 6: (0.0, 4.0), 7: (0.0, 24.0)}
-    short = dict.fromkeys(map(int, sas["item"].unique()), (0.0, 2.0))
-    for name, people, scales in (("asap_sas", sas, short), ("asap_aes", aes, ends), ("enem", enem, {0: (0.0, 1000.0)})):
+    short = {one: (0.0, 3.0 if one in (1, 2, 5, 6) else 2.0) for one in range(1, 11)}
+    every = (("asap_sas", sas, short), ("asap_sas_eight", sas, short), ("asap_aes", aes, ends))
+    for name, people, scales in (*every, ("enem", enem, {0: (0.0, 1000.0)})):
         people = people.assign(response_id=people["response_id"].astype(str))
         scores = pd.read_csv(SCORES / f"{name}_methods.csv", dtype={"response_id": str})
         for arm, part in scores.groupby("arm"):
@@ -238,6 +239,32 @@ def simulated() -> Iterator[tuple[str, LabelledRows]]:
             yield f"{name} {question}", replace(base, raw=raw, matrix=np.column_stack([raw, base.matrix[:, 1:]]))
 
 
+def pooled() -> Iterator[tuple[str, LabelledRows]]:
+    """Judges made of people's scores on several questions, few answers of each: one has a severity by question."""
+    answers = pd.read_parquet(need("asap_sas", "answers.parquet"))
+    answers = answers[answers["score_rater2"].notna()]
+    luck = np.random.default_rng(36)
+    for questions, each in (((2, 4, 5), 60), ((2, 3, 4, 5, 6, 7, 8, 9), 40), ((3, 8), 90), ((4, 7, 9), 30)):
+        parts = [answers[answers["question_id"] == one].sample(each, random_state=7) for one in questions]
+        part = pd.concat(parts).assign(item=np.repeat(np.arange(len(questions)), each))
+        top = np.where(part["question_id"].isin([2, 5, 6]), 3.0, 2.0)
+        human, n = part["score_rater1"].to_numpy(float), len(part)
+        scales = [Scale(min=0, max=3 if one in (2, 5, 6) else 2) for one in questions]
+        part = part.assign(human=human / top, own=human / top, text=part["student_answer"], cluster=part["answer_id"])
+        base, severity = rows(part, scales), luck.normal(0, 0.6, len(questions))[part["item"]]
+        made = {f"noise {sd}": human + luck.normal(0, sd, n) for sd in (0.5, 0.8, 1.2)}
+        made["lapses 0.3"] = np.where(luck.random(n) < 0.3, luck.integers(0, 4, n), human)
+        made["severities"] = human + severity + luck.normal(0, 0.5, n)
+        made |= {"second rater": part["score_rater2"].to_numpy(float), "chance": luck.uniform(0, 3, n)}
+        made["harsh"] = human - 0.7 + luck.normal(0, 0.5, n)
+        for name, own in made.items():
+            raw = np.clip(np.floor(own + 0.5), 0, top) / top
+            yield (
+                f"{name}, {len(questions)} questions of {each}",
+                replace(base, raw=raw, matrix=np.column_stack([raw, base.matrix[:, 1:]])),
+            )
+
+
 def losses(found: pd.DataFrame) -> pd.DataFrame:
     """A row per judge and number of labels: means over its draws."""
     cells = found.groupby(["judge", "labels"]).mean(numeric_only=True)
@@ -246,6 +273,11 @@ def losses(found: pd.DataFrame) -> pd.DataFrame:
     lost = {"raw": cells["raw"], "text alone": cells["text_only"], "hindsight": best}
     lost = {name: values - cells["chosen"] for name, values in lost.items()}
     return pd.DataFrame({"strength": cells["strength"], "chosen": cells["chosen"], **lost}).reset_index()
+
+
+MAKERS: dict[str, Callable[..., Iterator[tuple[str, LabelledRows]]]] = {
+    made.__name__: made for made in (short_answers, essays, summaries, large, demo, simulated, pooled)
+}
 
 
 def interval(values: pd.Series, luck: np.random.Generator) -> str:
@@ -258,19 +290,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--of", nargs="*", default=list(MAKERS), choices=list(MAKERS))
     given = parser.parse_args()
     warnings.filterwarnings("ignore", category=RuntimeWarning)
     need("asap_sas", "answers.parquet")
     made = list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as scratch:
-        judges = [
-            *short_answers(),
-            *essays(),
-            *summaries(),
-            *large(),
-            *demo(given.folder or Path(scratch)),
-            *simulated(),
-        ]
+        folder = given.folder or Path(scratch)
+        judges = [one for name in given.of for one in (demo(folder) if name == "demo" else MAKERS[name]())]
+    several = [judge for judge, labels in judges if len(labels.items) > 1]
     for judge, labels in judges:
         strength = agreement(labels.raw, labels)
         for count in (count for count in COUNTS if count <= 0.55 * len(labels)):
@@ -281,13 +309,16 @@ def main() -> None:
     found = losses(pd.DataFrame(made))
     found["raw QWK"] = pd.cut(found["strength"], STRENGTHS)
     luck = np.random.default_rng(0)
-    for keys in (["labels"], ["raw QWK", "labels"]):
+    found["of"] = np.where(found["judge"].isin(several), "several questions", "one question")
+    for keys in (["labels"], ["raw QWK", "labels"], ["of", "labels"]):
         cells = found.groupby(keys, observed=True)
         table = cells[list(AGAINST)].agg(lambda values: interval(values, luck)).assign(judges=cells.size())
         print(f"\nlost against\n{table.to_string()}", flush=True)
     judge_means = found.groupby("judge")[list(AGAINST)].mean()
     print("\nall:", {name: interval(judge_means[name], luck) for name in AGAINST}, f"{len(judge_means)} judges")
     pairs = found[found["judge"].str.startswith("gpt-3.5 asap_sas")].copy()
+    if pairs.empty:
+        return
     pairs["how"] = np.where(pairs["judge"].str.endswith("one"), "one sample", "mean of 10")
     print(f"\nQWK\n{pairs.pivot_table(index='how', columns='labels', values='chosen').round(3).to_string()}")
 

@@ -1,8 +1,8 @@
 """Which mapping is taken, and how far: the one asked for, or what the labels show inside folds.
 
 Of the mappings the standard one stands unless another is clearly better. It is taken by a weight, and the raw score has
-the rest: few labels, and a judge who agrees with people anyway, leave the raw score. Of several items pooled it is not
-taken at all unless agreement within them gets better by a standard error. Of one item such a rule, with the mapping
+the rest: few labels, and a judge who agrees with people anyway, leave the raw score. Of several items pooled the best
+mapping stands, and only the part of its gain within items that is not noise counts. Of one item a bar, with the mapping
 taken whole, was tried and loses more (data/results, tests/studies/never_worse.py).
 """
 
@@ -103,10 +103,11 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
 
     The first of `STANDARD` that can be fitted is taken unless another is better by more than one standard error of
     their difference, by the delete-one-author jackknife; the score lies between it and the raw one by `weight_of`. Of
-    pooled items what counts is agreement within items, and a mapping that is not better there than the raw score by a
-    standard error is not taken. A method by name is taken whole where the labels allow its fit, in every fold too. With
-    fewer than ten labels, or labels of one author only, the raw score is kept; ContractError where the study's signals
-    leave that out. chosen: labels that teach, but have no part in any figure.
+    pooled items what counts is agreement within items: the best mapping there is taken, its weight times 1 less the
+    square of a standard error over its gain on the raw score (James and Stein 1961). A method by name is taken whole
+    where the labels allow its fit, in every fold too. With fewer than ten labels, or labels of one author only, the raw
+    score is kept; ContractError where the study's signals leave that out. chosen: labels that teach, but have no part
+    in any figure.
     """
     methods: list[CalibrationMethod] = [*STANDARD, "text_only"]
     if plan.method == "ridge":
@@ -139,10 +140,12 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
         return MethodChoice(method, f"{reason}: {figure}", tried, fold, candidates)
     figures = f"{figure}, the raw score {_figure(raw, plan):.3f}"
     # Errors over pooled items get smaller where every score moves to its item's mean, which tells no two responses of
-    # an item apart: there agreement within items has to be better, too.
+    # an item apart: there agreement within items has to be better, too, and of few labels much of a gain is noise.
     gain = trials[method].worth - raw.worth
-    is_better = len(labels.items) == 1 or gain[0] > CLEARLY * (_standard_error(gain) or 0.0)
-    weight = weight_of(tried.aligned, labels) if is_better else 0.0
+    weight = weight_of(tried.aligned, labels)
+    if len(labels.items) > 1:
+        signal = 1 - ((_standard_error(gain) or 0.0) / gain[0]) ** 2 if gain[0] > 0 else 0.0
+        weight = round(STEPS * weight * max(0.0, signal)) / STEPS
     if weight == 0:
         kept = f"the raw score is kept, which {len(labels)} labels do not show {method} to be better than: {figures}"
         return MethodChoice("identity", kept, raw.tried, fold, candidates)
@@ -279,16 +282,16 @@ def _choice(candidates: list[MethodTrial], plan: Plan, labels: LabelledRows) -> 
     if standard is None:
         _raw_is_kept(labels, f"{name} is undefined for every method")
         return "identity", f"{name} is undefined for every method: the raw score is kept"
-    # Better beyond noise and, of pooled items, no worse over all: within items alone, what is learned of an item looks
-    # bad inside folds, since its mean without a response lies away from that response.
+    # Beyond noise; of pooled items, what noise may be in a gain is taken off it by `decide`.
+    clearly = CLEARLY if len(labels.items) == 1 else 0.0
     mapped = (trial for trial in candidates if trial.method in STANDARD and trial.method != "identity")
-    ahead = (trial for trial in mapped if -(trial.behind or 0.0) > CLEARLY * (trial.behind_se or 0.0))
-    better = [trial for trial in ahead if trial.qwk_within is None or (trial.qwk or 0.0) >= (standard.qwk or 0.0)]
+    better = [trial for trial in mapped if -(trial.behind or 0.0) > clearly * (trial.behind_se or 0.0)]
     if not better:
         return standard.method, "the standard mapping" if standard.method != "identity" else "no mapping can be fitted"
     best = max(better, key=lambda trial: float(trial.worth[0]))
     other = f"{standard.method} with {_figure(standard, plan):.3f}"
-    return best.method, f"better by more than a standard error than the standard mapping, {other}"
+    far = " by more than a standard error" if clearly else ""
+    return best.method, f"better{far} than the standard mapping, {other}"
 
 
 def _figure(trial: MethodTrial, plan: Plan) -> float:
