@@ -146,7 +146,13 @@ def one_by_one(frame: pd.DataFrame, arm: str, draws: int) -> Iterator[str]:
     against."""
     parts = [part for _, part in frame.groupby("item")]
     for count in (10, 20, 30):
-        found = {"raw": [], "shifted": [], "means of a score": [], "margins equated": [], "with its points": []}
+        found: dict[str, list[float]] = {
+            "raw": [],
+            "shifted": [],
+            "means of a score": [],
+            "margins equated": [],
+            "with its points": [],
+        }
         for part, seed in itertools.product(parts, range(draws)):
             order = np.random.default_rng([seed, part["item"].iloc[0]]).permutation(len(part))
             teach, new = part.iloc[order[:count]], part.iloc[order[count:]]
@@ -164,7 +170,7 @@ def one_by_one(frame: pd.DataFrame, arm: str, draws: int) -> Iterator[str]:
             ridge = Ridge(alpha=20.0).fit(both[0] - both[0].mean(axis=0), gap)
             found["with its points"].append(agreed(new, fresh + ridge.predict(both[1] - both[0].mean(axis=0))))
         yield f"  {arm}, {count} labels a question: " + ", ".join(f"{way} {np.mean(x):.3f}" for way, x in found.items())
-    best = []
+    best = list[list[float]]()
     for part in parts:
         score, low = part[arm].to_numpy(float), part["low"].iloc[0]
         levels = np.arange(low, part["high"].iloc[0] + 1)
@@ -210,7 +216,7 @@ def checked(name: str) -> str:
 
 def over_all() -> Iterator[str]:
     """The checked score less the plain one: each kind's samples, and all of them, weighted by their errors."""
-    every = []
+    every = list[tuple[float, float]]()
     for kind, samples in KINDS.items():
         parts = []
         for sample in samples:

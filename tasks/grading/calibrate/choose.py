@@ -123,13 +123,13 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
         return MethodChoice("identity", f"{lack}: the raw score is kept", None, np.empty(0, dtype=np.int64), untried)
     fold = folds(labels.cluster)
     candidates = [_try(method, labels, fold, plan, chosen) for method in methods]
-    standard = _standard(candidates)
+    standard = next((trial for trial in candidates if trial.usable and trial.method in STANDARD), None)
     # How far each is behind the standard one, with the error of the jackknife (Tukey 1958), undefined values left out.
     for place, trial in enumerate(candidates):
         gap = (standard.worth if standard else np.nan) - trial.worth
         if not np.isnan(gap[0]):
             candidates[place] = replace(trial, behind=float(gap[0]), behind_se=_standard_error(gap))
-    method, reason = _choice(candidates, plan, labels)
+    method, reason = _choice(candidates, standard, plan, labels)
     trials = {trial.method: trial for trial in candidates}
     tried = trials[method].tried
     raw = trials["identity"]
@@ -144,8 +144,8 @@ def decide(labels: LabelledRows, plan: Plan, chosen: LabelledRows | None = None)
     gain = trials[method].worth - raw.worth
     weight = weight_of(tried.aligned, labels)
     if len(labels.items) > 1:
-        signal = 1 - ((_standard_error(gain) or 0.0) / gain[0]) ** 2 if gain[0] > 0 else 0.0
-        weight = round(STEPS * weight * max(0.0, signal)) / STEPS
+        noise = (_standard_error(gain) or 0.0) / gain[0] if gain[0] > 0 else 1.0
+        weight = round(STEPS * weight * max(0.0, 1 - noise**2)) / STEPS
     if weight == 0:
         kept = f"the raw score is kept, which {len(labels)} labels do not show {method} to be better than: {figures}"
         return MethodChoice("identity", kept, raw.tried, fold, candidates)
@@ -166,11 +166,11 @@ def weight_of(mapped: Floats, labels: LabelledRows) -> float:
     misfits = []
     for scores in (labels.raw, mapped):
         qwk, within, _ = _figures(scores, labels)
-        agreement = qwk[0] if within is None or np.isnan(within[0]) else within[0]
+        agreement = qwk[0] if np.isnan(within[0]) else within[0]
         squares = (human - labels.levels(scores) / labels.top) ** 2 + 1 / (12 * n * labels.top**2)
         misfits.append([1 - agreement + 1 / n, float(squares.mean())])
     gain = np.log(misfits[0]) - np.log(misfits[1])
-    evidence = float(np.mean(gain[~np.isnan(gain)]))  # without a QWK, the errors alone
+    evidence = np.nanmean(gain)  # without a QWK, the errors alone
     return round(STEPS * float(expit(np.log(ODDS) + TRUST * n * evidence))) / STEPS
 
 
@@ -202,7 +202,7 @@ def _try(
     if method != "identity" and (flat := _one_score_each(labels, human, level)):
         return MethodTrial(method, note=flat)
     qwk, within, rmse = _figures(tried.aligned, labels)
-    agreement = qwk if within is None or np.isnan(within[0]) else within
+    agreement = qwk if np.isnan(within[0]) else within
     worth = agreement if plan.choose_by == "qwk" else -rmse
     spread = float(labels.human.std())
     return MethodTrial(
@@ -211,31 +211,33 @@ def _try(
         tried=tried,
         worth=worth,
         qwk=defined(qwk[0]),
-        qwk_within=None if within is None else defined(within[0]),
+        qwk_within=defined(within[0]),
         rmse=float(rmse[0]),
         sd_ratio=float(tried.aligned.std()) / spread if spread > 0 else None,
         distinct=len(np.unique(level / labels.top)),
     )
 
 
-def _figures(scores: Floats, labels: LabelledRows) -> tuple[Floats, Floats | None, Floats]:
-    """QWK, that within items, None of a single item, and RMSE, as `_try` has them: of all scores, (n,) on the scale
-    fitted on, then without each author, (1 + authors,), NaN where undefined."""
-    human_share = labels.levels(labels.human) / labels.top
-    machine_share = labels.levels(scores) / labels.top
-    qwk = statistics_of_totals(_jackknifed(pair_terms(human_share, machine_share, UNIT), labels))["qwk_continuous"]
+def _figures(scores: Floats, labels: LabelledRows) -> tuple[Floats, Floats, Floats]:
+    """QWK, that within items and RMSE, as `_try` has them: of all scores, (n,) on the scale fitted on, then without
+    each author, (1 + authors,), NaN where undefined, as within a single item."""
+    share = np.array([labels.levels(values) / labels.top for values in (labels.human, scores)])
+    qwk = statistics_of_totals(_jackknifed(pair_terms(*share, UNIT), labels))["qwk_continuous"]
     errors = pair_terms(labels.shares(labels.human), labels.shares(scores), UNIT)
     rmse = statistics_of_totals(_jackknifed(errors, labels))["rmse"] * labels.span
     if len(labels.items) < 2:
-        return qwk, None, rmse
-    size = np.maximum(np.bincount(labels.item), 1)
-    means = [np.bincount(labels.item, weights=shares) / size for shares in (human_share, machine_share)]
-    human_gap = human_share - means[0][labels.item]
-    machine_gap = machine_share - means[1][labels.item]
-    squares = human_gap**2 + machine_gap**2 + (means[0] - means[1])[labels.item] ** 2
-    totals = _jackknifed(np.column_stack([2 * human_gap * machine_gap, squares]), labels)
-    undefined = np.full(len(totals), np.nan)
-    return qwk, np.divide(totals[:, 0], totals[:, 1], out=undefined, where=totals[:, 1] > 0), rmse
+        return qwk, qwk * np.nan, rmse
+    size = np.bincount(labels.item)[labels.item]
+    mean = np.array([np.bincount(labels.item, weights=values)[labels.item] / size for values in share])
+    (human_gap, machine_gap), apart = share - mean, mean[0] - mean[1]
+    products = np.array([2 * human_gap * machine_gap, human_gap**2 + machine_gap**2])
+    # A row that is left out moves its item's means, too; without that few labels of an item look surer than they are.
+    left = np.maximum(size - 1, 1)
+    lost = products * size / left
+    lost[1] += size * apart**2 - (size - 1) * (apart - (human_gap - machine_gap) / left) ** 2
+    products[1] += apart**2
+    top, bottom = (_jackknifed(lost.T, labels) + (products - lost).sum(axis=1)).T
+    return qwk, np.divide(top, bottom, out=np.full(len(top), np.nan), where=bottom > 0), rmse
 
 
 def _one_score_each(labels: LabelledRows, human: Floats, level: Floats) -> str | None:
@@ -260,15 +262,12 @@ def _standard_error(jackknifed: Floats) -> float | None:
     without = jackknifed[1:][~np.isnan(jackknifed[1:])]
     if len(without) < 2:
         return None
-    return float(np.sqrt((len(without) - 1) / len(without) * np.sum((without - without.mean()) ** 2)))
+    return float(np.sqrt(len(without) - 1) * without.std())
 
 
-def _standard(candidates: list[MethodTrial]) -> MethodTrial | None:
-    """The first of `STANDARD` that could be tried."""
-    return next((trial for trial in candidates if trial.usable and trial.method in STANDARD), None)
-
-
-def _choice(candidates: list[MethodTrial], plan: Plan, labels: LabelledRows) -> tuple[CalibrationMethod, str]:
+def _choice(
+    candidates: list[MethodTrial], standard: MethodTrial | None, plan: Plan, labels: LabelledRows
+) -> tuple[CalibrationMethod, str]:
     """The method asked for, or of the mappings the one to take, and why; `identity` where there is no other."""
     if plan.method != "choose":
         asked = next(trial for trial in candidates if trial.method == plan.method)
@@ -278,20 +277,18 @@ def _choice(candidates: list[MethodTrial], plan: Plan, labels: LabelledRows) -> 
         _raw_is_kept(labels, why)
         return "identity", f"{why}: the raw score is kept"
     name = NAMES[plan.choose_by]
-    standard = _standard(candidates)
     if standard is None:
         _raw_is_kept(labels, f"{name} is undefined for every method")
         return "identity", f"{name} is undefined for every method: the raw score is kept"
     # Beyond noise; of pooled items, what noise may be in a gain is taken off it by `decide`.
-    clearly = CLEARLY if len(labels.items) == 1 else 0.0
-    mapped = (trial for trial in candidates if trial.method in STANDARD and trial.method != "identity")
+    clearly = CLEARLY * (len(labels.items) == 1)
+    mapped = (trial for trial in candidates if trial.method in STANDARD[:-1])
     better = [trial for trial in mapped if -(trial.behind or 0.0) > clearly * (trial.behind_se or 0.0)]
     if not better:
         return standard.method, "the standard mapping" if standard.method != "identity" else "no mapping can be fitted"
     best = max(better, key=lambda trial: float(trial.worth[0]))
-    other = f"{standard.method} with {_figure(standard, plan):.3f}"
     far = " by more than a standard error" if clearly else ""
-    return best.method, f"better{far} than the standard mapping, {other}"
+    return best.method, f"better{far} than the standard mapping, {standard.method} with {_figure(standard, plan):.3f}"
 
 
 def _figure(trial: MethodTrial, plan: Plan) -> float:

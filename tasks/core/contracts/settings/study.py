@@ -96,8 +96,9 @@ class Calibration(Frozen):
 
     method: Literal["choose"] | CalibrationMethod = "choose"
     """A method by name (ridge: rulers without its map of distributions), or by what the labels show inside folds of the
-    calibration split: `stacked`, or another that is better by more than one standard error, as far as it agrees with
-    people better than the raw score does. Few labels, and a judge that agrees anyway, leave the raw score."""
+    calibration split: `stacked`, or another that is better by more than one standard error (of several items pooled the
+    best), as far as it agrees with people better than the raw score does, beyond noise where items are pooled. Few
+    labels, and a judge that agrees anyway, leave the raw score."""
     features: tuple[Annotated[Feature, FEATURES], ...] = ("judge", "characters", "embedding")
     """What `stacked` may go by, the judge always among it. The text moves the number, never the evidence."""
     language_model: str | None = None

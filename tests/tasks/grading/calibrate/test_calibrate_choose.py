@@ -221,13 +221,16 @@ def test_pooled_methods_are_weighed_by_agreement_within_items(seed):
     for one in tried:
         level = given.levels(one.tried.aligned)
         human = given.levels(given.human)
-        top = bottom = 0.0
-        for at in range(12):
-            h, m = human[given.item == at], level[given.item == at]
-            top += 2 * np.sum((h - h.mean()) * (m - m.mean()))
-            bottom += np.sum((h - h.mean()) ** 2 + (m - m.mean()) ** 2 + (h.mean() - m.mean()) ** 2)
-        assert one.qwk_within == pytest.approx(top / bottom)
-        assert one.worth[0] == pytest.approx(top / bottom)
+        worth = []
+        for kept in (np.arange(180) >= 0, *(given.cluster != author for author in np.unique(given.cluster))):
+            top = bottom = 0.0
+            for at in range(12):
+                h, m = human[kept & (given.item == at)], level[kept & (given.item == at)]
+                top += 2 * np.sum((h - h.mean()) * (m - m.mean()))
+                bottom += np.sum((h - h.mean()) ** 2 + (m - m.mean()) ** 2 + (h.mean() - m.mean()) ** 2)
+            worth.append(top / bottom)
+        assert one.qwk_within == pytest.approx(worth[0])
+        assert one.worth == pytest.approx(np.array(worth))
 
 
 def test_one_score_for_everybody_on_a_question_is_refused():
