@@ -222,7 +222,7 @@ def _figures(scores: Floats, labels: LabelledRows) -> tuple[Floats, Floats, Floa
     """QWK, that within items and RMSE, as `_try` has them: of all scores, (n,) on the scale fitted on, then without
     each author, (1 + authors,), NaN where undefined, as within a single item."""
     share = np.array([labels.levels(values) / labels.top for values in (labels.human, scores)])
-    qwk = statistics_of_totals(_jackknifed(pair_terms(*share, UNIT), labels))["qwk_continuous"]
+    qwk = statistics_of_totals(_jackknifed(pair_terms(share[0], share[1], UNIT), labels))["qwk_continuous"]
     errors = pair_terms(labels.shares(labels.human), labels.shares(scores), UNIT)
     rmse = statistics_of_totals(_jackknifed(errors, labels))["rmse"] * labels.span
     if len(labels.items) < 2:
