@@ -20,7 +20,7 @@ import pyarrow as pa
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Row, conform
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.reward import HeldOutQuality, Rewards, TrainedCriteria
 from rubricflow.tasks.core.store.files import cannot_write, locked

@@ -11,7 +11,7 @@ from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder, pr
 from rubricflow.flows.finished_runs import find_run, settle_scores
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import columns as described
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables import BY_NAME
 from rubricflow.tasks.core.store.catalogue import ask, questions, raters
 
 

@@ -13,8 +13,8 @@ from builders.rows import attempt, connected, grading, item, judgment, metric, r
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.schema import Row, conform, schema
+from rubricflow.tasks.core.contracts.tables import TABLES
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations, Candidates, Predictions, ReleaseRules
-from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 from rubricflow.tasks.core.contracts.tables.data import InputWarnings, Items, Responses
 from rubricflow.tasks.core.contracts.tables.evaluation import Checks, Metrics, Quarantine, RaterEffects, Verdicts
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments

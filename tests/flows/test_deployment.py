@@ -25,7 +25,7 @@ from tiny_study import make_study
 from rubricflow.flows.checkout import find_checkout
 from rubricflow.flows.plan import plan
 from rubricflow.flows.stage import references
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.grading.ingest.task import ingest
 

@@ -37,7 +37,7 @@ def found(folder: Path) -> dict[str, Any]:
 
 def read(folder: Path, name: str, table: str) -> list[dict[str, Any]]:
     """The rows of a table of the run in a warehouse."""
-    from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+    from rubricflow.tasks.core.contracts.tables import BY_NAME
 
     run = last_run(folder / name)
     return list(run.read(run.ref(BY_NAME[table], "edit")).to_pylist())

@@ -25,7 +25,7 @@ import pyarrow.dataset as ds
 from rubricflow.tasks.core.check.docs import keep
 from rubricflow.tasks.core.check.suite import KEYS, REFUSED, Finding, broken, check_values, columns, key_text, shown
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, expectations, schema
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables import BY_NAME
 from rubricflow.tasks.core.contracts.tables.evaluation import Checks, Quarantine
 from rubricflow.tasks.core.store.files import aside, pattern
 from rubricflow.tasks.core.store.part import FORMAT as PARQUET

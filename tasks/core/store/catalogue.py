@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.errors import StoreError, UserError, first_line
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, schema
+from rubricflow.tasks.core.contracts.tables import BY_NAME, TABLES
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
 from rubricflow.tasks.core.store.files import MEMORY, aside, pattern, unsealed, write_atomically
 from rubricflow.tasks.core.store.part import forget, listed_once
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import TableRef
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.contracts.tables.judging import Attempts
 from rubricflow.tasks.core.store.catalogue import MANIFEST, catalogue, listed_in, manifest_of, refuse_other

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.errors import StoreError, first_line
 from rubricflow.tasks.core.contracts.schema import TableRef, schema
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.stats.arrays import Ints
 from rubricflow.tasks.core.stats.promise import MarkedAnswers

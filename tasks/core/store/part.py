@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from rubricflow.tasks.core.contracts.errors import StoreError, first_line
 from rubricflow.tasks.core.contracts.schema import Frozen, Row, lasting, schema
 from rubricflow.tasks.core.contracts.scoped import scoped
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables import BY_NAME
 from rubricflow.tasks.core.store.files import file_digest, sealed, unsealed
 from rubricflow.tasks.core.store.objects import Home, version_of
 

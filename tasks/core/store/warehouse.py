@@ -25,7 +25,7 @@ import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, conform, schema
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME
+from rubricflow.tasks.core.contracts.tables import BY_NAME
 from rubricflow.tasks.core.store.files import locked
 from rubricflow.tasks.core.store.objects import Home
 from rubricflow.tasks.core.store.part import (

@@ -16,7 +16,7 @@ from builders.plain_checks import plain_across, plain_validator
 
 from rubricflow.tasks.core.check import checkpoint, suite
 from rubricflow.tasks.core.contracts.schema import Row, schema
-from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
+from rubricflow.tasks.core.contracts.tables import TABLES
 from rubricflow.tasks.core.contracts.tables.data import Responses
 
 

@@ -10,7 +10,7 @@ import pytest
 from rubricflow.tasks.core.check import suite
 from rubricflow.tasks.core.check.suite import Finding, check_values, columns, exception, key_text, rules, shown
 from rubricflow.tasks.core.contracts.schema import Expectation
-from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
+from rubricflow.tasks.core.contracts.tables import TABLES
 from rubricflow.tasks.core.contracts.tables.data import Responses, Units
 
 UNITS = pa.schema(

@@ -15,8 +15,8 @@ from rubricflow.tasks.core.check import checkpoint, suite
 from rubricflow.tasks.core.check.suite import Finding, check_values, columns
 from rubricflow.tasks.core.check.task import checked
 from rubricflow.tasks.core.contracts.schema import TableRef, expectations, schema
+from rubricflow.tasks.core.contracts.tables import TABLES
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions, StepPredictions
-from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 from rubricflow.tasks.core.contracts.tables.data import Responses, StepResponses
 from rubricflow.tasks.core.contracts.tables.evaluation import Checks
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Comparisons, Gradings, Judgments

@@ -26,7 +26,7 @@ from rubricflow.tasks.core.contracts.schema import (
     lasting,
     schema,
 )
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
+from rubricflow.tasks.core.contracts.tables import BY_NAME, TABLES
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments
 

@@ -14,7 +14,7 @@ from builders.bundles import bundle, criterion
 from builders.rows import attempt, grading, item, locked, response, rubric
 
 from rubricflow.tasks.core.contracts.schema import Row, schema
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
+from rubricflow.tasks.core.contracts.tables import BY_NAME, TABLES
 from rubricflow.tasks.core.store import part
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 

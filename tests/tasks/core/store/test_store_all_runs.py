@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
+from rubricflow.tasks.core.contracts.tables import TABLES
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.store.catalogue import (
     DATABASE,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import schema
-from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
+from rubricflow.tasks.core.contracts.tables import TABLES
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.store.catalogue import SQL, ask, catalogue, questions, shown
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse

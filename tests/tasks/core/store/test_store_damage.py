@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.contracts.tables.catalogue import BY_NAME, TABLES
+from rubricflow.tasks.core.contracts.tables import BY_NAME, TABLES
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles

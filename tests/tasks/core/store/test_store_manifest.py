@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rubricflow.tasks.core.contracts.errors import StoreError
-from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
+from rubricflow.tasks.core.contracts.tables import TABLES
 from rubricflow.tasks.core.contracts.tables.data import Items
 from rubricflow.tasks.core.store import manifest
 from rubricflow.tasks.core.store.files import digest_of, file_digest

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.schema import conform, schema
-from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
+from rubricflow.tasks.core.contracts.tables import TABLES
 from rubricflow.tasks.grading.report.figures import QUERIES, counts
 from rubricflow.tasks.grading.report.view import alike
 

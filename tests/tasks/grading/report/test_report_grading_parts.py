@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Release
+from rubricflow.tasks.core.contracts.tables import TABLES
 from rubricflow.tasks.core.contracts.tables.calibration import ReleaseRules
-from rubricflow.tasks.core.contracts.tables.catalogue import TABLES
 from rubricflow.tasks.core.contracts.tables.evaluation import RATER_FLAGS, RaterEffects
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Prices
 from rubricflow.tasks.core.display.charts import Axis
