@@ -40,9 +40,10 @@ real-model: $(if $(MODEL),setup $(if $(URL),,$(VLLM)/test.stamp))
 	@test -n "$(MODEL)" || { echo "name a model: make $(MAKECMDGOALS) MODEL=NAME URL=http://127.0.0.1:8000/v1 asks an OpenAI-compatible server;" \
 	  "make $(MAKECMDGOALS) MODEL=FOLDER loads its weights here with vLLM" >&2; exit 2; }
 
+# Files run in the order of their names: by the number of their tests the slow files of few tests would come last, alone.
 # Where a process of the tests crashes, the run ends, names the test, and says the signal: nothing takes its place.
 test: $(VENV)/test.stamp
-	$(BIN)/pytest --hypothesis-profile repeatable --numprocesses 3 --dist loadfile --max-worker-restart 0 $(PYTEST_ARGS)
+	$(BIN)/pytest --hypothesis-profile repeatable --numprocesses 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(PYTEST_ARGS)
 
 # The real engine with a small random model, in process and as a server: minutes, in an environment of its own.
 test-vllm: $(VLLM)/test.stamp
