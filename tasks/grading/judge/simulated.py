@@ -256,7 +256,7 @@ def _weights(bundle: Bundle) -> dict[str, float]:
 
 
 # Replies damaged as real models were seen to damage theirs: for tests of what reading, repair and routing make of it.
-# The ways are those that were counted in recorded replies of real judges.
+# The ways are those that tests/studies/damage.py counts in recorded replies of real judges.
 
 Damage = Callable[[str, random.Random], str]
 """(a reply that is one JSON object, a random generator) → what is left of it."""

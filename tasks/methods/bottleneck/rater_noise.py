@@ -94,7 +94,7 @@ def consensus(marks: Floats, tops: Ints) -> Consensus:
     weight 1. Arguments and errors as in `rater_noise`.
 
     Better than the rounded mean where raters differ in noise and z is near normal; worse where most marks lie at one
-    end of five levels, or a rater keeps to the middle (simulated).
+    end of five levels, or a rater keeps to the middle (tests/studies/rater_noise.py).
     """
     fit = rater_noise(marks, tops)
     present = ~np.isnan(marks)
