@@ -52,11 +52,11 @@ _NOTES = {
     "no text": "hold no reply, and stay so",
     "failed": "failed, and are asked again",
 }
-"""What an answer may be other than a reply → what is said of several."""
+"""What may be the matter with an answer → what is said of several."""
 
 
 Note = tuple[str, Brought, str]
-"""What an answer is other than a reply, the answer, and more words about it."""
+"""What is the matter with an answer, the answer, and more words about it."""
 
 
 class AskedFile(NamedTuple):
