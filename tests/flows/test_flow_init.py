@@ -257,6 +257,25 @@ def test_a_column_of_answers_that_a_person_names_is_no_question_and_its_name_may
     assert found.items == {"Q1": (WHY, None)}
 
 
+@pytest.mark.parametrize(
+    ("heading", "asks"),
+    [
+        ("Describe the water cycle. (4 pts)", True),
+        ("What the student wrote down", False),
+        ("Remarks by the class", False),
+    ],
+)
+def test_a_heading_that_asks_nothing_is_no_wording(tmp_path: Path, heading: str, asks: bool) -> None:
+    write_csv(
+        tmp_path / "a.csv", ["id", heading], [["p", "It rains, and runs off to the sea."], ["q", "It just rains."]]
+    )
+    init([tmp_path / "a.csv"], tmp_path / "study.yaml", guess)
+    found = read(tmp_path / "study.yaml")
+    ((question, _),) = found.items.values()
+    assert (question == heading) == asks
+    assert len(found.answers) == 2
+
+
 def test_the_only_question_is_asked_for(tmp_path: Path) -> None:
     said = iter([WHY])
     init([exports.moodle_assignment(tmp_path)], tmp_path / "study.yaml", lambda *_: next(said))

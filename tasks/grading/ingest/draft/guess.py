@@ -229,9 +229,9 @@ def _alike(free: _Free, role: str) -> tuple[str, ...] | None:
 
 
 def _named_by_questions(free: _Free) -> tuple[str, ...] | None:
-    """The free columns of texts that are named by the question that they answer, as forms write them. A name of four
-    words that neither asks nor gives points is a question where long texts stand below it. A single one holds the
-    longest texts of the file, and no questions."""
+    """The free columns of texts that are named by the question that they answer, as forms write them. Of several a
+    name of four words that asks nothing is one, too, where long texts stand below it. A single one asks, and holds the
+    longest texts of the file and no questions."""
     texts = [column for column in free.values() if column.cells and not column.numeric]
     questions = [
         column for column in texts if asks(column.name) or (column.length >= _TEXT and len(column.name.split()) >= 4)
@@ -239,15 +239,18 @@ def _named_by_questions(free: _Free) -> tuple[str, ...] | None:
     if len(questions) == 1:
         (only,) = questions
         asked = sum(cell.rstrip().endswith(_ASKING) for cell in only.cells)
-        if only.length < max(_TEXT, *(column.length for column in texts)) or 2 * asked > len(only.cells):
+        is_longest = only.length >= max(_TEXT, *(column.length for column in texts))
+        if not (asks(only.name) and is_longest and 2 * asked <= len(only.cells)):
             return None
     return free.take([column.name for column in questions]) or None
 
 
 def asks(name: str) -> bool:
-    """Whether a column's name puts a question, or says how many points one bears."""
+    """Whether a column's name puts a question or a task of four words, or says how many points one bears."""
+    bare = without_points(name).strip()
     has_words = " " in name.strip() or not name.isascii()
-    return has_words and (without_points(name).endswith(_ASKING) or place_of_points(name) is not None)
+    is_task = len(bare.split()) >= 4 and bare.endswith(".")
+    return has_words and (bare.endswith(_ASKING) or is_task or place_of_points(name) is not None)
 
 
 def _is_wording(column: Column) -> bool:
