@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import psutil
+
 ROOT = Path(__file__).resolve().parents[2]
 COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 COMPARED |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
@@ -160,17 +162,20 @@ def killed(mutant: dict[str, str], copy: Path) -> bool:
     lines[int(mutant["number"]) - 1] = mutant["mutant"] + "\n"
     path.write_text("".join(lines), encoding="utf-8")
     words = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile", "repeatable"]
+    run = subprocess.Popen(
+        [sys.executable, *words, *tests_of(mutant["file"])],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
-        return bool(
-            subprocess.run(
-                [sys.executable, *words, *tests_of(mutant["file"])],
-                cwd=copy,
-                env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
-                capture_output=True,
-                timeout=SECONDS,
-            ).returncode
-        )
+        return bool(run.wait(SECONDS))
     except subprocess.TimeoutExpired:
+        for one in psutil.Process(run.pid).children(recursive=True):  # a test may have started a server
+            one.kill()
+        run.kill()
+        run.wait()
         return True
     finally:
         path.write_text(text, encoding="utf-8")
