@@ -131,7 +131,7 @@ def said_of_stated(rubrics: int, of: int, edges: int) -> str | None:
     """The sentence, of so many rubrics and the dependencies that their criteria state; None of none."""
     if not rubrics:
         return None
-    stated = f" but for {edges:,} dependencies that criteria state themselves" if edges else ""
+    stated = f" but for dependencies that criteria state themselves ({edges:,})" if edges else ""
     return (
         f"{rubrics:,} of {of:,} rubrics have no graph by a person, a language model or votes: rewards are flat{stated}"
     )
