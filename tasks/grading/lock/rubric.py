@@ -89,11 +89,12 @@ def rubrics_of(
 
 
 def guided(rubric: Rubric, item: Mapping[str, Any]) -> Rubric:
-    """The rubric with the scoring guide that an item carries after its author's own prose."""
+    """The rubric with the scoring guide that an item carries after its author's own prose, once: what
+    `rubric revise` writes holds it."""
     guide = (item.get("rubric_text") or "").strip()
-    if not guide:
-        return rubric
     prose = rubric.text.strip()
+    if not guide or f"\n\n{prose}".endswith(f"\n\n{guide}"):
+        return rubric
     return rubric.model_copy(update={"text": f"{prose}\n\n{guide}" if prose else guide})
 
 

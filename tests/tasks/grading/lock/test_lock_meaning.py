@@ -109,8 +109,11 @@ def test_a_guide_of_the_data_is_what_was_missing() -> None:
     ("own", "guide", "text"),
     [("", "G", "G"), ("Own. ", " G\n", "Own.\n\nG"), ("Own. ", None, "Own. "), ("Own.", "  ", "Own."), ("", None, "")],
 )
-def test_a_guide_follows_on_its_author_s_prose(own: str, guide: str | None, text: str) -> None:
-    assert guided(rubric(text=own), {"rubric_text": guide}).text == text
+def test_a_guide_follows_on_its_author_s_prose_once(own: str, guide: str | None, text: str) -> None:
+    item = {"rubric_text": guide}
+    once = guided(rubric(text=own), item)
+    assert once.text == text
+    assert guided(once, item) == once
 
 
 @pytest.mark.parametrize(
