@@ -11,8 +11,9 @@ import yaml
 
 from rubricflow.flows.validate import prove
 from rubricflow.tasks.core.contracts.bundle import Rubric
+from rubricflow.tasks.core.contracts.composite import share_of_points
 from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.grading.judge.score import round_half_up, share_of_points
+from rubricflow.tasks.grading.judge.score import round_half_up
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 

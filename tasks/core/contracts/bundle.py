@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import (
@@ -118,6 +118,9 @@ class Criterion(Frozen):
     """gold_point, misconception, checklist, concept or criterion."""
     levels: tuple[str, ...] = ("absent", "present")
     """Ordered anchors, worst first for credit; index = level."""
+    earns: tuple[float, ...] = left_out(())
+    """The share of its weight that each level earns (or costs), from 0 to 1 and never falling. Left out of the content
+    where levels are equally spaced, as `count` is."""
     weight: float = 1.0
     """Signed: negative for what costs marks."""
     parent: str | None = None
@@ -135,10 +138,24 @@ class Criterion(Frozen):
     """Of a trace: whose turn, or which kind of step, a quote has to stand in, see TURN_KINDS. Null for any but what the
     assistant was told before it began, and then left out as `count` is."""
 
+    @field_validator("earns")
+    @classmethod
+    def _unlike_equal(cls, earns: tuple[float, ...], read: ValidationInfo) -> tuple[float, ...]:
+        return () if earns == _equal(len(read.data.get("levels", ()))) else earns
+
     @property
     def top(self) -> int:
         """M, the highest level."""
         return len(self.levels) - 1
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of its weight that each level earns."""
+        return self.earns or _equal(len(self.levels))
+
+
+def _equal(levels: int) -> tuple[float, ...]:
+    return tuple(level / max(levels - 1, 1) for level in range(levels))
 
 
 class JudgingRules(Frozen):

@@ -1,9 +1,10 @@
-"""The composite rule: what a criterion with sub-points is worth follows from theirs, for the judge's scores and for
-rewards alike. Where the bundle says that criteria cannot hold together, not both count."""
+"""How points are added, for the judge's scores and for rewards alike: what a level is worth, what a criterion with
+sub-points is worth by theirs, and what criteria are worth together. Where the bundle says that criteria cannot hold
+together, not both count."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import chain, islice, pairwise, product
 from operator import add, mul
@@ -149,28 +150,45 @@ def composition(bundle: Bundle) -> Composition:
     )
 
 
-def levels_counted(bundle: Bundle) -> dict[str, tuple[int, ...]]:
-    """Decided criterion → the level that each of its levels counts as: itself or, where its parent counts, its highest
-    if the criterion is met there and else 0."""
+def level_shares(bundle: Bundle) -> dict[str, tuple[float, ...]]:
+    """Decided criterion → the share of its weight that each of its levels counts for: what it earns or, where its
+    parent counts, 1 from the level at which the criterion is met and 0 below."""
     count_of = {composite.id: composite.count for composite in bundle.composites}
-    counted = {}
+    shares = {}
     for criterion in bundle.criteria:
-        levels = range(criterion.top + 1)
-        count = count_of.get(criterion.parent or "")
-        least = count and (count.least or criterion.top)
-        counted[criterion.id] = tuple(criterion.top * (level >= least) if least else level for level in levels)
-    return counted
+        shares[criterion.id] = criterion.shares
+        if count := count_of.get(criterion.parent or ""):
+            least = count.least or criterion.top
+            shares[criterion.id] = tuple(float(level >= least) for level in range(criterion.top + 1))
+    return shares
 
 
-def composed(
-    composition: Composition, shares: Mapping[str, Share], clipped: Callable[[Share], Share]
-) -> dict[str, Share]:
+def share_of_points(criteria: Sequence[Criterion], shares: Mapping[str, Share]) -> Share:
+    """Weighted share of what criteria side by side reach, in [0, 1]: Σ w·share over the sum of the positive weights,
+    clipped.
+
+    With equal positive weights and three levels, equally spaced, this is Rulers' trait mean (Eq. 3). Where no weight is
+    positive the share is what is left of 1: 1 + Σ w·share over the sum of |w|, and 1 where that is 0. Of weights that
+    cannot all be reached because criteria exclude each other, the sum is the largest that can. shares: of these
+    criteria, numbers or arrays over responses.
+    """
+    earned: Any = sum(criterion.weight * shares[criterion.id] for criterion in criteria)
+    positive = together([criterion for criterion in criteria if criterion.weight > 0])
+    reached: Share = clipped(earned / positive if positive else 1 + earned / (together(criteria) or 1.0))
+    return reached
+
+
+def clipped(share: Share) -> Share:
+    """What of a share lies in [0, 1]; NaN stays in an array."""
+    return np.clip(share, 0.0, 1.0) if isinstance(share, np.ndarray) else min(1.0, max(0.0, share))
+
+
+def composed(composition: Composition, shares: Mapping[str, Share]) -> dict[str, Share]:
     """The shares that count, with those of the composites, as far as all of their sub-points have one.
 
     A composite's share is Σ w·share of its sub-points over its own weight, clipped to [0, 1], or what its count makes
-    of them. shares: of decided criteria at the levels that count, numbers or arrays over responses, in which NaN is no
-    share; clipped: what keeps such a value in [0, 1]. A criterion that falls because another holds has the share 0, and
-    one that another may yet deny has none.
+    of them. shares: of decided criteria, see `level_shares`, numbers or arrays over responses, in which NaN is none. A
+    criterion that falls because another holds has the share 0, and one that another may yet deny has none.
     """
     reached = dict(shares)
     for exclusion in composition.exclusions:
@@ -205,8 +223,8 @@ def _counted_points(count: Count, met: Mapping[str, Share]) -> Share:
 
 
 def _part(reached: dict[str, Share], shares: Mapping[str, Share], exclusion: Exclusion) -> None:
-    """What earns falls where what costs is at its level or above, which else falls; neither has a share where the other
-    has none."""
+    """What earns falls where what costs reaches its share, which else falls; neither has a share where the other has
+    none."""
     for credit, cost in product(exclusion.first, exclusion.second):
         if credit not in shares or cost not in shares:
             reached.pop(credit, None)

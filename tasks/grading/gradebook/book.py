@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
-from rubricflow.tasks.core.contracts.composite import composed, composition, levels_counted
+from rubricflow.tasks.core.contracts.composite import composed, composition, level_shares
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.quotes import WorthOfQuotes
 from rubricflow.tasks.core.display.verdict import ReleaseVerdict
@@ -273,13 +273,13 @@ def points_words(score: float | None) -> str:
 def credit(bundle: Bundle, levels: Sequence[CriterionLevel]) -> Credit:
     """Sorts an answer's levels. What another criterion rules out is neither counted nor missing, nor is a sub-point
     missing whose whole is earned without it."""
-    weights = levels_counted(bundle)
+    worth = level_shares(bundle)
     decided = dict[str, float]()
     for criterion, level, _ in levels:
         if level is not None and level <= criterion.top:
-            decided[criterion.id] = weights[criterion.id][level] / criterion.top
+            decided[criterion.id] = worth[criterion.id][level]
     # Criterion or composite → the share of it that counts.
-    shares = composed(composition(bundle), decided, lambda share: min(1.0, max(0.0, share)))
+    shares = composed(composition(bundle), decided)
     earning = [level for level in levels if level.level and shares.get(level.criterion.id, 0) > 0]
     earned = {level.criterion.id for level in earning}
     missing = []

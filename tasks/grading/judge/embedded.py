@@ -21,21 +21,14 @@ from itertools import chain
 import numpy as np
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
+from rubricflow.tasks.core.contracts.composite import share_of_points
 from rubricflow.tasks.core.llm.encoder import NAME, TokenEncoder, Tokens
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_of
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
-from rubricflow.tasks.grading.judge.score import (
-    Shares,
-    added,
-    counted,
-    onto,
-    round_half_up,
-    share_of_points,
-    whole_shares,
-)
+from rubricflow.tasks.grading.judge.score import Shares, added, counted, onto, round_half_up, whole_shares
 
 MODEL = f"{NAME}-tokens-1"
 CENTRE, SPREAD, SOFTNESS = 0.46, 0.2, 0.1
@@ -155,7 +148,7 @@ def _reply(
         centre = CENTRE if criterion.weight >= 0 else PENALTY_CENTRE
         probabilities[criterion.id] = level_probabilities(float(cosine), criterion.top, centre)
     worth = counted(bundle)
-    shares = {c.id: float(probabilities[c.id] @ np.array(worth[c.id])) / c.top for c in criteria}
+    shares = {c.id: float(probabilities[c.id] @ np.array(worth[c.id])) for c in criteria}
     levels = {c.id: int(probabilities[c.id].argmax()) for c in criteria}
     # A call may ask for a part of a criterion's sub-points, or of what excludes each other.
     reached = {**shares, **whole_shares(bundle, shares)}

@@ -100,7 +100,7 @@ def unchanged(earlier: Earlier, bundle: Bundle, question: str, context: str | No
 
     That is so where protocol and rules of evidence are the same, and the system message of a call for this criterion
     alone is the same to the byte: it holds the question, its material, the criterion and, where the protocol shows
-    them, the rubric's prose and the weights. A weight that is not shown may change.
+    them, the rubric's prose and the weights. A weight that is not shown may change, and what levels earn of it.
     """
     old = earlier.bundle
     if any(getattr(old.protocol, rule) != getattr(bundle.protocol, rule) for rule in _RULES):
@@ -117,8 +117,8 @@ def unchanged(earlier: Earlier, bundle: Bundle, question: str, context: str | No
 
 def _decisive_fields(criterion: Criterion) -> dict[str, Any]:
     """What an answer and its verification may depend on; of the weight only its sign."""
-    content = criterion.model_dump(exclude={"weight", "parent", "excludes", "count"})
-    return content | {"earns": criterion.weight >= 0}
+    content = criterion.model_dump(exclude={"weight", "earns", "parent", "excludes", "count"})
+    return content | {"is_credit": criterion.weight >= 0}
 
 
 def kept_decisions(

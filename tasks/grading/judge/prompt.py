@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -64,7 +64,8 @@ def system(
     leaf = contract.example_prefix(bundle)
     statements, described = [], []
     for criterion in criteria:
-        weight = f" (weight {criterion.weight:g})" if protocol.show_weights else ""
+        levels_earn = f", its levels earn {_numbers(criterion.earns)} of it" if criterion.earns else ""
+        weight = f" (weight {criterion.weight:g}{levels_earn})" if protocol.show_weights else ""
         statements.append(f"- {criterion.id}{weight}: {criterion.text}")
         levels = _in_order([f"{level} = {anchor}" for level, anchor in enumerate(criterion.levels)], protocol)
         described.append(f"- {criterion.id} [{criterion.kind}]{weight}: {criterion.text}")
@@ -174,14 +175,22 @@ def range_of(scale: Scale) -> str:
 
 
 def _counts(bundle: Bundle) -> Iterator[str]:
-    """How points are counted, for prompts that ask for a score; nothing where each earns for itself."""
+    """How points are counted, for prompts that ask for a score; nothing where levels earn in equal steps."""
+    for criterion in bundle.criteria:
+        if criterion.earns:
+            levels = _numbers(range(criterion.top + 1))
+            yield f"{criterion.id} earns {_numbers(criterion.earns)} of its points at levels {levels}"
     for criterion in bundle.composites:
         if count := criterion.count:
-            points = ", ".join(f"{math.copysign(point, criterion.weight) or 0:g}" for point in count.points)
-            numbers = ", ".join(map(str, range(len(count.points))))
+            points = _numbers(math.copysign(point, criterion.weight) or 0 for point in count.points)
+            numbers = _numbers(range(len(count.points)))
             met = ", ".join(point.id for point in bundle.sub_points(criterion.id))
             without = f", and 0 without {' and '.join(count.needs)}" if count.needs else ""
             yield f"{criterion.id} is worth {points} points for {numbers} or more of {met}{without}"
+
+
+def _numbers(numbers: Iterable[float]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)
 
 
 def _trait(trait: Trait, protocol: Protocol) -> str:

@@ -308,6 +308,6 @@ def needed(schema: Mapping[str, Any]) -> int:
 def _shared_hash(criteria: tuple[Criterion, ...], bundle: Bundle, question: str) -> hashlib._Hash:
     """The hash of a question as plain data, up to the response's text: what all responses of an item share. Of a weight
     it holds at most the sign: another weight asks nothing anew."""
-    content = [c.model_dump(mode="json", exclude={"weight"}) | {"earns": c.weight >= 0} for c in criteria]
+    content = [c.model_dump(mode="json", exclude={"weight", "earns"}) | {"earns": c.weight >= 0} for c in criteria]
     decided = json.dumps(content, sort_keys=True) if criteria else bundle.bundle_id
     return hashlib.sha256(f"[{json.dumps(decided)}, {json.dumps(question)}, ".encode())

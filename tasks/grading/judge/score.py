@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import mul
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
-from rubricflow.tasks.core.contracts.composite import composed, composition, levels_counted, together
+from rubricflow.tasks.core.contracts.composite import composed, composition, level_shares, share_of_points
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.llm.request import cached_by_identity
 
 Shares = Mapping[str, float]
-"""Criterion → the level that it counts at as a share of its top level, in [0, 1], see `counted`."""
+"""Criterion → the share of its weight that it counts for, in [0, 1], see `counted`."""
 
 
 @dataclass(frozen=True)
@@ -29,30 +30,19 @@ class Scored:
     reason: str | None = None
 
 
-def share_of_points(criteria: Sequence[Criterion], shares: Shares) -> float:
-    """Weighted share of the levels reached, in [0, 1]: Σ w·d/M over the sum of the positive weights, clipped.
-
-    With equal positive weights and three levels this is Rulers' trait mean (Eq. 3). Where no weight is positive the
-    share is what is left of 1: 1 + Σ w·d/M over the sum of |w|, and 1 where that is 0. Of weights that cannot all be
-    reached because criteria exclude each other, the sum is the largest that can.
-    """
-    earned = sum(c.weight * shares[c.id] for c in criteria)
-    positive = together([c for c in criteria if c.weight > 0])
-    return _clipped(earned / positive if positive else 1 + earned / (together(criteria) or 1.0))
+counted = cached_by_identity(level_shares)
+"""Decided criterion → the share of its weight that each of its levels counts for, of a bundle."""
 
 
-@cached_by_identity
-def counted(bundle: Bundle) -> Mapping[str, tuple[int, ...]]:
-    """Decided criterion → the level that each of its levels counts as, see `levels_counted`."""
-    return levels_counted(bundle)
+def decided_shares(bundle: Bundle, levels: Mapping[str, int | None]) -> dict[str, float]:
+    """The shares of the criteria that are decided. levels: by criterion; None is undecided."""
+    worth = counted(bundle)
+    return {name: worth[name][level] for name, level in levels.items() if level is not None and name in worth}
 
 
-def expected_share(bundle: Bundle, criterion: Criterion, level: int, likely: Sequence[float] | None) -> float:
-    """The share that a criterion counts for at its level or, where its levels have probabilities, the expected one."""
-    worth = counted(bundle)[criterion.id]
-    if not likely:
-        return worth[level] / criterion.top
-    return sum(value * chance for value, chance in zip(worth, likely, strict=True)) / criterion.top
+def expected_share(worth: Sequence[float], level: int, likely: Sequence[float] | None) -> float:
+    """The share that a level counts for or, where levels have probabilities, the expected one. worth: of each level."""
+    return sum(map(mul, worth, likely)) if likely else worth[level]
 
 
 def conflicts(bundle: Bundle, levels: Mapping[str, int | None]) -> dict[str, int]:
@@ -66,7 +56,7 @@ def conflicts(bundle: Bundle, levels: Mapping[str, int | None]) -> dict[str, int
 
 def whole_shares(bundle: Bundle, shares: Shares) -> Shares:
     """The shares of decided criteria with those of the criteria that are made of sub-points, see `composed`."""
-    return composed(_composition(bundle), shares, _clipped)
+    return composed(_composition(bundle), shares)
 
 
 @cached_by_identity
@@ -76,10 +66,6 @@ def added(bundle: Bundle) -> tuple[Criterion, ...]:
 
 
 _composition = cached_by_identity(composition)
-
-
-def _clipped(share: float) -> float:
-    return min(1.0, max(0.0, share))
 
 
 def round_half_up(value: float, scale: Scale) -> float:
@@ -111,9 +97,8 @@ def score(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str,
     is a sum over the composite's weight, whose sign goes twice into what it adds.
     """
     missing = [c for c in bundle.criteria if levels.get(c.id) is None]
-    worth = counted(bundle)
     unscored = bundle.protocol.unscored
-    shares = {c.id: worth[c.id][level] / c.top for c in bundle.criteria if (level := levels.get(c.id)) is not None}
+    shares = decided_shares(bundle, levels)
     if bundle.judged and bundle.protocol.final_score != "weighted_points":
         return _judged(bundle, shares, stated or {})
     is_whole = not missing or (unscored == "zero" and bool(shares))
@@ -202,22 +187,20 @@ def onto(share: float, scale: Scale) -> float:
 def level_signals(
     bundle: Bundle, levels: Mapping[str, int | None], chances: Mapping[str, Sequence[float]]
 ) -> dict[str, float]:
-    """`criterion.<id>`, the share of its highest level that a criterion reaches, and `mean.<trait>`, the share of its
-    points, each in [0, 1]; nothing of what is not decided, unless the protocol takes that for level 0.
+    """`criterion.<id>`, the share of its weight that a criterion's level earns, whether or not its parent counts it,
+    and `mean.<trait>`, the share of its points, each in [0, 1]; nothing of what is not decided, unless the protocol
+    takes that for level 0.
 
     levels: by criterion; chances: the probability of each level of a criterion, for those whose expected level counts
     in place of the one decided.
     """
-    criteria = {criterion.id: criterion for criterion in bundle.criteria}
-    shares = dict.fromkeys(criteria, 0.0) if bundle.protocol.unscored == "zero" else {}
+    earned = {criterion.id: criterion.shares for criterion in bundle.criteria}
+    shares = dict.fromkeys(earned, 0.0) if bundle.protocol.unscored == "zero" else {}
     counting = dict(shares)
     for name, level in levels.items():
-        if level is None:
-            continue
-        likely = chances.get(name)
-        expected = sum(step * chance for step, chance in enumerate(likely)) if likely else float(level)
-        shares[name] = expected / criteria[name].top
-        counting[name] = expected_share(bundle, criteria[name], level, likely)
+        if level is not None:
+            shares[name] = expected_share(earned[name], level, chances.get(name))
+            counting[name] = expected_share(counted(bundle)[name], level, chances.get(name))
     signals = {f"criterion.{name}": share for name, share in shares.items()}
     return signals | {f"mean.{name}": mean for name, mean in trait_means(bundle, counting).items()}
 

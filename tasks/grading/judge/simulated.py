@@ -26,7 +26,10 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.contracts.composite import share_of_points
 from rubricflow.tasks.core.contracts.settings.judge import Truth
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
 from rubricflow.tasks.core.text.digest import text_digest
@@ -34,15 +37,7 @@ from rubricflow.tasks.core.text.quotes import shortened
 from rubricflow.tasks.core.text.tokens import counts, tokens
 from rubricflow.tasks.grading.judge.protocol import Opinion, Question, protocol_of
 from rubricflow.tasks.grading.judge.schema import MAX_QUOTE
-from rubricflow.tasks.grading.judge.score import (
-    added,
-    counted,
-    onto,
-    round_half_up,
-    share_of,
-    share_of_points,
-    whole_shares,
-)
+from rubricflow.tasks.grading.judge.score import added, counted, onto, round_half_up, share_of, whole_shares
 
 RIGHT = 0.9
 """Share of its repairs that are neither broken nor invented."""
@@ -216,8 +211,9 @@ def _earned(bundle: Bundle, human: HumanMarks) -> float:
         if c.id in human.levels:
             share = _marked(c, human)
             worth = counted(bundle)[c.id]
-            between = worth == tuple(range(c.top + 1))
-            counting[c.id] = share if between else worth[math.floor(share * c.top + 1e-9)] / c.top
+            is_between = worth == c.shares
+            place = share * c.top if is_between else math.floor(share * c.top + 1e-9)
+            counting[c.id] = float(np.interp(place, range(c.top + 1), worth))
     shares = whole_shares(bundle, counting)
     adding = [c for c in added(bundle) if c.id in shares and c.weight]
     return share_of_points(adding, shares) if adding else 0.5

@@ -9,7 +9,7 @@ from itertools import islice, product
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Criterion, Rubric, Scale
-from rubricflow.tasks.core.contracts.composite import together
+from rubricflow.tasks.core.contracts.composite import clipped, together
 from rubricflow.tasks.core.text.tokens import tokens
 
 _MARK = re.compile(
@@ -117,7 +117,7 @@ def unreachable(rubric: Rubric) -> list[float]:
     if sums is None:
         return []
     low, high, step = rubric.scale.bounds
-    reached = {math.floor(_clipped(points / full) * (high - low) / step + 0.5 + 1e-9) for points in sums}
+    reached = {math.floor(clipped(points / full) * (high - low) / step + 0.5 + 1e-9) for points in sums}
     return [round(low + number * step, 12) for number in range(rubric.scale.levels) if number not in reached]
 
 
@@ -142,12 +142,8 @@ def _points(criterion: Criterion, parts: Mapping[str, Sequence[Criterion]]) -> s
         return {0.0} | {math.copysign(points[min(number, last)], criterion.weight) for number in met}
     if criterion.id in parts:
         sums = _sums(parts[criterion.id], parts)
-        return sums and {_clipped(earned / criterion.weight) * criterion.weight for earned in sums}
-    return {criterion.weight * level / criterion.top for level in range(criterion.top + 1)}
-
-
-def _clipped(share: float) -> float:
-    return min(1.0, max(0.0, share))
+        return sums and {clipped(earned / criterion.weight) * criterion.weight for earned in sums}
+    return {criterion.weight * share for share in criterion.shares}
 
 
 # Score bands in a rubric's prose: passages that begin with the score which they describe.

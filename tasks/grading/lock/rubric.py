@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,8 @@ def _listed(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
     for listed in item.get("criteria") or []:
         point = _point(listed["id"], listed["text"], plan, listed["weight"])
         levels = tuple(listed["levels"]) or plan.levels
-        criteria.append(point.model_copy(update={"parent": listed["parent"], "levels": levels}))
+        earns = () if listed["levels"] else plan.earns
+        criteria.append(point.model_copy(update={"parent": listed["parent"], "levels": levels, "earns": earns}))
     return tuple(criteria)
 
 
@@ -168,7 +169,7 @@ def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
         criterion = _point(f"P{number}", point.text, plan, point.weight)
         if point.of is not None:  # one of several is said or not
             levels = (plan.levels[0], plan.levels[-1])
-            criterion = criterion.model_copy(update={"parent": f"K{point.of + 1}", "levels": levels})
+            criterion = criterion.model_copy(update={"parent": f"K{point.of + 1}", "levels": levels, "earns": ()})
         criteria.append(criterion)
     for number, text in enumerate(item.get("misconceptions") or [], 1):
         criteria.append(Criterion(id=f"M{number}", trait="content", text=text, kind="misconception", weight=-1))
@@ -176,7 +177,7 @@ def _points(item: Mapping[str, Any], plan: Derived) -> tuple[Criterion, ...]:
 
 
 def _point(name: str, text: str, plan: Derived, weight: float) -> Criterion:
-    settings = {"kind": plan.kind, "levels": plan.levels, "evidence": plan.evidence, "weight": weight}
+    settings = plan.model_dump(include={"kind", "levels", "earns", "evidence"}) | {"weight": weight}
     return Criterion.model_validate({"id": name, "trait": "content", "text": text} | settings)
 
 
@@ -254,6 +255,15 @@ def _of_criterion(criterion: Criterion, rubric: Rubric) -> Iterator[str]:
         yield "needs at least two levels"
     if _repeats(map(_folded, criterion.levels)):
         yield "has overlapping levels: two read the same"
+    if earns := criterion.earns:
+        rises = all(less <= more for less, more in pairwise(earns)) and (earns[0], earns[-1]) == (0, 1)
+        if len(earns) != len(criterion.levels) or not rises:
+            shares = ", ".join(f"{share:g}" for share in earns)
+            yield f"earns {shares}: give a share of its weight for each of its levels, which rise from 0 to 1"
+        if any(one.parent == criterion.id for one in rubric.criteria):
+            yield "earns nothing by a level of its own: it is made of its sub-points"
+        if any(one.id == criterion.parent and one.count for one in rubric.criteria):
+            yield f"earns nothing by its level: '{criterion.parent}' counts whether it is met"
     if criterion.weight == 0 and criterion.parent is not None:
         yield "is a sub-point with weight 0 and can change nothing"
     if not math.isfinite(criterion.weight):

@@ -265,6 +265,8 @@ def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]
         weight = 1 if one["group"] else one["points"]
         kind = first.kind if first else "misconception" if weight < 0 else "gold_point"
         own = {"weight": weight, "kind": kind, "levels": one["levels"], "evidence": one["evidence"]}
+        if first and not one["group"] and one["levels"] == list(first.levels):
+            own["earns"] = first.earns
         criteria.append(_placed(one) | own | {"evidence_from": first.evidence_from if first else "response"})
     whys = {one["id"]: line(one["why"]) for one in artifact["reasons"]}
     notes = {line(one["note"]): line(one["why"]) for one in artifact["notes"]}

@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.backends import install, is_missing
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
-from rubricflow.tasks.core.contracts.composite import composed, composition, levels_counted, together
+from rubricflow.tasks.core.contracts.composite import composed, composition, level_shares, share_of_points
 from rubricflow.tasks.core.contracts.settings.study import Evaluation
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES, Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import STANDING, Gradings, Judgments
@@ -103,16 +103,14 @@ class ItemStatistics(NamedTuple):
 
 
 def counted_shares(bundle: Bundle, levels: Mapping[str, Floats] | pd.DataFrame) -> dict[str, Floats]:
-    """Decided criterion → (n,) the level that it counts at as a share of its highest, 0 to 1; NaN where it has none.
+    """Decided criterion → (n,) the share of its weight that it counts for, 0 to 1; NaN where it has no level.
 
     levels: decided criterion → (n,).
     """
-    tops = {criterion.id: criterion.top for criterion in bundle.criteria}
     shares = {}
-    for name, counted in levels_counted(bundle).items():
-        worth = np.array(counted, dtype=np.float64) / tops[name]
+    for name, worth in level_shares(bundle).items():
         at = np.asarray(levels[name])
-        shares[name] = np.where(np.isnan(at), np.nan, worth[np.nan_to_num(at).astype(int)])
+        shares[name] = np.where(np.isnan(at), np.nan, np.array(worth)[np.nan_to_num(at).astype(int)])
     return shares
 
 
@@ -122,15 +120,11 @@ def checklist_sum(bundle: Bundle, shares: Mapping[str, Floats]) -> Floats:
 
     shares: see `counted_shares`.
     """
-    decided = {one.id: shares[one.id] for one in bundle.criteria}
-    reached = composed(composition(bundle), decided, lambda share: np.clip(share, 0.0, 1.0))
+    reached = composed(composition(bundle), {one.id: shares[one.id] for one in bundle.criteria})
 
     def onto(criteria: Sequence[Criterion], scale: Scale) -> Floats:
         """The weighted share of criteria on a scale."""
-        earned = np.sum([criterion.weight * reached[criterion.id] for criterion in criteria], axis=0)
-        positive = together([criterion for criterion in criteria if criterion.weight > 0])
-        share: Floats = earned / positive if positive else 1 + earned / (together(criteria) or 1.0)
-        return scale.min + np.clip(share, 0.0, 1.0) * (scale.max - scale.min)
+        return scale.min + share_of_points(criteria, reached) * (scale.max - scale.min)
 
     whole, rule = bundle.whole, bundle.protocol.final_score
     if rule not in ("trait_mean", "trait_sum"):

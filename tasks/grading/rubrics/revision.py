@@ -84,7 +84,8 @@ def _two_levels(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
         is_one = not counting.least if counting else joins_two(criterion.text) is None
         if is_fact and is_one and len(undefined_middle(criterion)) == len(criterion.levels) - 2 > 0:
             facts.append(criterion.id)
-            criterion = criterion.model_copy(update={"levels": (criterion.levels[0], criterion.levels[-1])})
+            update = {"levels": (criterion.levels[0], criterion.levels[-1]), "earns": ()}
+            criterion = criterion.model_copy(update=update)
         criteria.append(criterion)
     why = "Nobody defined the middle level, and a fact is said or not."
     made = [RubricChange(rubric.rubric_id, tuple(facts), tuple(facts), "levels", why, "rule")] if facts else []
@@ -179,7 +180,7 @@ def _difference(old: Criterion, new: Criterion) -> str:
         "count": old.count != new.count,
         "reworded": old.text != new.text,
         "levels": old.levels != new.levels,
-        "points": (old.weight, old.parent) != (new.weight, new.parent),
+        "points": (old.weight, old.parent, old.earns) != (new.weight, new.parent, new.earns),
         "exclusion": set(old.excludes) != set(new.excludes),
         "other": old.model_copy(update={"id": new.id}) != new,
     }

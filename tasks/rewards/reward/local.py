@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
-from rubricflow.tasks.core.contracts.composite import Composition, composed, composition, levels_counted
+from rubricflow.tasks.core.contracts.composite import Composition, composed, composition, level_shares
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes
@@ -72,8 +72,8 @@ def local_scores(
     judgments: rows of the table `judgments`: response_id, criterion_id, rater_id, sample, decision, action and, for
     probabilities, level_probabilities; ids as strings or as a dictionary of those that occur. item_of: response → item;
     rubric_of: item → rubric; bundles and compiled by rubric.
-    local: 'probability' takes the expected share of the levels, Σ level·p / M, where the rater gave probabilities and
-    its decision stands (action none or counted), and else decision / M; 'decision' always the latter.
+    local: 'probability' takes the expected share, Σ share·p over the levels, where the rater gave probabilities and its
+    decision stands (action none or counted), and else the share of the level decided; 'decision' always the latter.
 
     A criterion without a row or with a null decision is unscored, and so is one made of sub-points where any of them
     is; its share is what `composed` makes of theirs.
@@ -108,12 +108,12 @@ def local_scores(
     rubric_index = rubric_of_response[response_place]
 
     # The decided criteria that some judgment names: rubric and name as one number, place in its bundle, highest level,
-    # and where the levels that its levels count as begin
+    # and where the shares that its levels count for begin
     number = {name: position for position, name in enumerate(criterion.values.to_pylist())}
     points: list[tuple[int, int, int, int]] = []
-    counted: list[int] = []
+    counted: list[float] = []
     for nth, (_, bundle, _parts) in enumerate(used):
-        worth = levels_counted(bundle)
+        worth = level_shares(bundle)
         for at, decided in enumerate(bundle.criteria):
             if decided.id in number:
                 points.append((nth * len(number) + number[decided.id], at, decided.top, len(counted)))
@@ -133,7 +133,7 @@ def local_scores(
     cell = start[grading.places] + place[point]
     _refuse(judgments, np.bincount(cell, minlength=start[-1])[cell] > 1, "judged twice by one rater and sample")
     # Of all decided criteria, NaN where unscored.
-    judged = _shares(judgments, np.array(counted, dtype=np.int64), first_level[point], top[point], local)
+    judged = _shares(judgments, np.array(counted, dtype=np.float64), first_level[point], top[point], local)
     share, decision, doubt = (np.full(start[-1], np.nan) for _ in range(3))
     for values, judged_values in ((share, judged.share), (decision, judged.decided), (doubt, judged.variance)):
         values[cell] = np.where(judged.scored, judged_values, np.nan)
@@ -141,12 +141,12 @@ def local_scores(
     by_probability[grading.places[judged.likely]] = True
     by_decision[grading.places[judged.scored & ~judged.likely]] = True
 
-    raw_shares, raw_variances = _put_together(used, rubric_index, start, [share, doubt], [_composed, _variances])
+    raw_shares, raw_variances = _put_together(used, rubric_index, start, [share, doubt], [composed, _variances])
     scored = ~np.isnan(raw_shares)
     scores = np.where(scored, raw_shares, 0.0)
     whole_decisions = scores
     if by_probability.any():
-        whole_decisions = np.nan_to_num(_put_together(used, rubric_index, start, [decision], [_composed])[0])
+        whole_decisions = np.nan_to_num(_put_together(used, rubric_index, start, [decision], [composed])[0])
     variance = np.minimum(raw_variances, scores * (1.0 - scores))
     graphs = [graph for graph, _, _ in used]
     responses = pa.array(response_place)
@@ -189,14 +189,13 @@ class _Shares(NamedTuple):
     """Of the share, by its probabilities; 0 where the verifier decided, NaN where the judge states no doubts."""
 
 
-def _shares(judgments: pa.Table, counted: Ints, start: Ints, top: Ints, local: str) -> _Shares:
-    """The share of each judgment. counted: the levels that the levels of all criteria count as; start, top: (rows,)
-    where those of each judgment's criterion begin, and its highest level."""
+def _shares(judgments: pa.Table, counted: Floats, start: Ints, top: Ints, local: str) -> _Shares:
+    """The share of each judgment. counted: what the levels of all criteria count for; start, top: (rows,) where those
+    of each judgment's criterion begin, and its highest level."""
     scored = np.asarray(judgments["decision"].is_valid())
     level = np.asarray(judgments["decision"].fill_null(0), dtype=np.int64)
     _refuse(judgments, (level < 0) | (level > top), "decided at a level that it does not have")
-    most = np.maximum(top, 1)
-    decided = counted[start + level] / most
+    decided = counted[start + level]
     share = decided.copy()
     variance = np.full(len(judgments), np.nan)
     likely = np.zeros(len(judgments), dtype=bool)
@@ -205,7 +204,7 @@ def _shares(judgments: pa.Table, counted: Ints, start: Ints, top: Ints, local: s
     stands = np.asarray(pc.is_in(judgments["action"], value_set=pa.array(["none", "counted"])))
     likely = scored & stands & np.asarray(judgments["level_probabilities"].is_valid())
     variance[scored & ~stands] = 0.0
-    # Σ level·p / M over the levels that count, and the variance of level / M
+    # Σ share·p, and the variance of the share
     rows = np.flatnonzero(likely)
     lists = judgments["level_probabilities"].take(pa.array(rows)).combine_chunks()
     sizes = np.asarray(pc.list_value_length(lists), dtype=np.int64)
@@ -218,8 +217,8 @@ def _shares(judgments: pa.Table, counted: Ints, start: Ints, top: Ints, local: s
         sums_to_one = np.abs(np.add.reduceat(p, begin) - 1) <= ROUNDING
         _refuse(judgments, ~sums_to_one, "level probabilities that do not sum to 1", rows)
         worth = counted[np.arange(len(p)) - np.repeat(begin - start[rows], sizes)]
-        share[rows] = np.minimum(np.add.reduceat(p * worth, begin) / most[rows], 1.0)
-        squares = np.add.reduceat(p * worth**2, begin) / most[rows] ** 2
+        share[rows] = np.minimum(np.add.reduceat(p * worth, begin), 1.0)
+        squares = np.add.reduceat(p * worth**2, begin)
         variance[rows] = np.clip(squares - share[rows] ** 2, 0.0, share[rows] * (1.0 - share[rows]))
     return _Shares(share, decided, scored, likely, variance)
 
@@ -270,10 +269,6 @@ def _put_together(
             for place, name in enumerate(graph.criteria):
                 reached[into[members] + place] = made[name]
     return values
-
-
-def _composed(parts: Composition, columns: Columns) -> Columns:
-    return composed(parts, columns, lambda share: np.clip(share, 0.0, 1.0))
 
 
 def _variances(parts: Composition, columns: Columns) -> Columns:

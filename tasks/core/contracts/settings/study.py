@@ -40,6 +40,9 @@ class Derived(Frozen):
     """Their evidence type."""
     levels: tuple[str, ...] = ("not said", "said in part: some of it is missing or wrong", "said, in whatever words")
     """Their levels, where the item says none; of what one of several suffices for, the lowest and the highest."""
+    earns: tuple[float, ...] = left_out(())
+    """The share of its point that each of these levels earns, from 0 to 1: `[0, 0.75, 1]`; equally spaced where not
+    given."""
 
     @model_validator(mode="after")
     def _bears_marks(self) -> Derived:

@@ -35,7 +35,7 @@ from rubricflow.tasks.grading.judge.protocols.unlocked import (
     verified,
 )
 from rubricflow.tasks.grading.judge.rows import Case, Decision, Rater
-from rubricflow.tasks.grading.judge.score import counted, onto, round_half_up, trait_means
+from rubricflow.tasks.grading.judge.score import decided_shares, onto, round_half_up, trait_means
 
 _REASON = 200
 """Characters of a boundary's reason: about thirty words."""
@@ -145,9 +145,7 @@ PROTOCOL = CheckedScoreProtocol()
 def contradicted(bundle: Bundle, levels: Mapping[str, int | None], stated: Mapping[str, float]) -> list[str]:
     """The judged traits whose stated score lies further than one step from what their verified criteria add up to;
     a trait without criteria, or with an undecided one, is not among them. levels: by criterion; stated: by trait."""
-    worth = counted(bundle)
-    decided = {c: level for c in bundle.criteria if (level := levels.get(c.id)) is not None}
-    means = trait_means(bundle, {c.id: worth[c.id][level] / c.top for c, level in decided.items()})
+    means = trait_means(bundle, decided_shares(bundle, levels))
     against = []
     for trait in bundle.judged:
         if trait.id in means and trait.id in stated:

@@ -31,6 +31,7 @@ CONTENT: dict[str, Any] = {
     ],
     "criteria": [
         {"id": "a", "trait": "t", "text": "Names heat.", "kind": "gold_point", "levels": ["no", "yes"], "weight": 1}
+        | {"earns": [0, 2]}
         | {"parent": "b", "excludes": ["c"], "evidence": "local_quote", "evidence_from": "response"},
         {"id": "c", "trait": "u", "text": "Names sound."},
         {"id": "e", "trait": "t", "text": "Names a lamp.", "parent": "b"},
@@ -141,11 +142,19 @@ def test_every_change_of_content_changes_the_id(place: tuple[Any, ...]) -> None:
 
 
 def test_a_bundle_without_what_came_later_has_the_id_that_it_had_before() -> None:
-    later = ("count", "evidence_kind")
-    composites = [{name: of[name] for name in of if name not in later} for of in CONTENT["composites"]]
+    later = ("count", "evidence_kind", "earns")
+    criteria, composites = (
+        [{name: of[name] for name in of if name not in later} for of in CONTENT[kind]]
+        for kind in ("criteria", "composites")
+    )
     before = "2fa59b64f78d95d09d0e5acd838af5ae816e226db433ff67000572ae416df8d5"
     protocol = {name: of for name, of in CONTENT["protocol"].items() if name not in LATER}
-    assert bundle(CONTENT | {"composites": composites, "protocol": protocol}).bundle_id == before
+    content = CONTENT | {"criteria": criteria, "composites": composites, "protocol": protocol}
+    assert bundle(content).bundle_id == before
+    equal = [{**criteria[0], "earns": [0, 1]}, {**criteria[1], "levels": ["no", "yes"], "earns": [0.0, 1.0]}]
+    without = {name: of for name, of in equal[1].items() if name != "earns"}
+    spaced, plain = (content | {"criteria": [*some, criteria[2]]} for some in (equal, [criteria[0], without]))
+    assert bundle(spaced).bundle_id == bundle(plain).bundle_id
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,14 @@ from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.grade import grade_batch
 from rubricflow.tasks.grading.judge.prove import prove_bundle
 from rubricflow.tasks.grading.judge.rater import rater
-from rubricflow.tasks.grading.judge.score import expected_share, round_half_up, score, whole_shares
+from rubricflow.tasks.grading.judge.score import (
+    counted,
+    decided_shares,
+    expected_share,
+    round_half_up,
+    score,
+    whole_shares,
+)
 from rubricflow.tasks.grading.judge.simulated import human_marks
 
 LEVELS = (0, 1, 2)
@@ -86,12 +93,14 @@ def test_probabilities_make_the_expected_points(data: Any, case: tuple[Bundle, A
     bundle, _ = case
     spreads = st.sampled_from([(0, 0, 1), (0.5, 0.25, 0.25), (0.1, 0.6, 0.3)])
     likely = {c.id: data.draw(spreads) for c in bundle.criteria}
-    reached = whole_shares(bundle, {c.id: expected_share(bundle, c, 0, likely[c.id]) for c in bundle.criteria})
+    reached = whole_shares(
+        bundle, {name: expected_share(worth, 0, likely[name]) for name, worth in counted(bundle).items()}
+    )
     for whole in bundle.whole:
         parts = [c.id for c in bundle.sub_points(whole.id)]
         outcomes = [dict(zip(parts, of, strict=True)) for of in itertools.product(LEVELS, repeat=len(parts))]
         worth = [
-            whole_shares(bundle, {c.id: expected_share(bundle, c, of.get(c.id, 0), None) for c in bundle.criteria})
+            whole_shares(bundle, decided_shares(bundle, {c.id: of.get(c.id, 0) for c in bundle.criteria}))
             for of in outcomes
         ]
         chances = [math.prod(likely[name][level] for name, level in of.items()) for of in outcomes]

@@ -17,17 +17,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Count, Criterion
-from rubricflow.tasks.core.contracts.composite import composed, composition
+from rubricflow.tasks.core.contracts.composite import composed, composition, share_of_points
 from rubricflow.tasks.core.contracts.graph import Graph, Node
 from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.settings.reward import Retention
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.grading.judge.score import (
     conflicts,
-    expected_share,
+    decided_shares,
     round_half_up,
     score,
-    share_of_points,
     whole_shares,
 )
 from rubricflow.tasks.grading.lock.rubric import broken
@@ -37,6 +36,8 @@ from rubricflow.tasks.rewards.reward.local import local_scores
 
 KEEP_ALL = Retention(weak_prerequisite=1, strong_prerequisite=1, activation=1)
 LEVELS = (0, 1, 2)
+EARNS = ((), (0.0, 0.75, 1.0), (0.0, 0.2, 1.0), (0.0, 1.0, 1.0), (0.0, 0.0, 1.0))
+"""What three levels may earn."""
 
 
 def scores(bundle: Bundle, *levels: Mapping[str, int]) -> list[float | None]:
@@ -50,7 +51,9 @@ def exclusive(draw: Callable[..., Any]) -> Bundle:
     weights = draw(st.lists(st.sampled_from([-2.0, -1.0, 0.5, 1.0, 3.0]), min_size=len(names), max_size=len(names)))
     pairs = draw(st.lists(st.sampled_from(list(itertools.combinations(names, 2))), unique=True, max_size=6))
     excludes = {name: [b for a, b in pairs if a == name] for name in names}
-    criteria = [criterion(n, weight=w, excludes=excludes[n]) for n, w in zip(names, weights, strict=True)]
+    earns = [draw(st.sampled_from(EARNS)) for _ in names]
+    parts = zip(names, weights, earns, strict=True)
+    criteria = [criterion(n, weight=w, excludes=excludes[n], earns=e) for n, w, e in parts]
     formula = draw(st.sampled_from(["weighted_points", "trait_mean"]))
     return locked(*draw(st.permutations(criteria)), top=7, unscored="bounds", final_score=formula)
 
@@ -62,19 +65,20 @@ def enumerated(bundle: Bundle, levels: Mapping[str, int]) -> float:
     opposed = [
         tuple(sorted(p, key=lambda n: -known[n].weight)) for p in pairs if math.prod(known[n].weight for n in p) < 0
     ]
-    fallen = {m if levels[p] > levels[m] else p for p, m in opposed}
+    reached = {name: (known[name].earns or (0, 0.5, 1))[level] for name, level in levels.items()}
+    fallen = {m if reached[p] > reached[m] else p for p, m in opposed}
 
-    def most(sign: int, at: Mapping[str, int]) -> float:
+    def most(sign: int, at: Mapping[str, float]) -> float:
         mine = [n for n, c in known.items() if c.weight * sign > 0]
         sets = itertools.chain.from_iterable(itertools.combinations(mine, k) for k in range(len(mine) + 1))
         free = (s for s in sets if not any(frozenset(pair) in pairs for pair in itertools.combinations(s, 2)))
-        return max(sum(abs(known[n].weight) * at[n] / 2 for n in s) for s in free)
+        return max(sum(abs(known[n].weight) * at[n] for n in s) for s in free)
 
-    held = {name: 0 if name in fallen else level for name, level in levels.items()}
+    held = {name: 0 if name in fallen else share for name, share in reached.items()}
     earned, credit, cost = (
         most(1, held) - most(-1, held),
-        most(1, dict.fromkeys(known, 2)),
-        most(-1, dict.fromkeys(known, 2)),
+        most(1, dict.fromkeys(known, 1)),
+        most(-1, dict.fromkeys(known, 1)),
     )
     return min(1.0, max(0.0, earned / credit if credit else 1 + earned / cost))
 
@@ -110,6 +114,8 @@ def _at_random(luck: random.Random) -> Bundle | None:
             weight=weight, parent=parent.id if parent else None,
         )  # fmt: skip
         below = luck.randint(1, 3) if depth < 2 and luck.random() < 0.6 else 0
+        if not (below or counted):
+            own = own.model_copy(update={"earns": luck.choice(EARNS)})
         if below and (counted or luck.random() < 0.6):
             size = abs(own.weight)
             points = sorted(luck.choice([0.0, size] if counted else [0.0, size / 2, size]) for _ in range(below - 1))
@@ -176,7 +182,7 @@ def locals_of(bundle: Bundle, given: Sequence[Mapping[str, int | None]]) -> Batc
 def test_rewards_see_the_same_shares_and_the_same_full_credit(data: Any, bundle: Bundle) -> None:
     levels = {c.id: data.draw(st.sampled_from(LEVELS)) for c in bundle.criteria}
     found = locals_of(bundle, [levels])
-    shares = whole_shares(bundle, {c.id: expected_share(bundle, c, levels[c.id], None) for c in bundle.criteria})
+    shares = whole_shares(bundle, decided_shares(bundle, levels))
     assert found.local.tolist() == pytest.approx([shares[c.id] for c in bundle.whole])
     left = 0 if any(c.weight > 0 for c in bundle.whole) else 1  # a rubric that only costs rewards from -1 to 0
     (reward,) = aggregate(found, "flat").reward + left
@@ -207,9 +213,9 @@ def test_arrays_and_numbers_are_composed_alike() -> None:
             np.array([[luck.choice([0.0, 0.5, 1.0]) for _ in bundle.criteria] for _ in range(9)]),
         )
         columns = {c.id: levels[:, at] for at, c in enumerate(bundle.criteria)}
-        together = composed(of, columns, lambda share: np.clip(share, 0, 1))
+        together = composed(of, columns)
         for n, row in enumerate(levels):
-            alone = composed(of, dict(zip(columns, row.tolist(), strict=True)), lambda share: min(1.0, max(0.0, share)))
+            alone = composed(of, dict(zip(columns, row.tolist(), strict=True)))
             assert {name: share[n] for name, share in together.items()} == pytest.approx(alone)
 
 

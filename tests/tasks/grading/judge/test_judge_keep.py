@@ -68,6 +68,7 @@ def judgment(name, **more):
         ({"weight": -1.0}, "BC"),
         ({"id": "Z"}, "BC"),
         ({"weight": 3.0}, "ABC"),
+        ({"earns": (0.0, 0.9, 1.0)}, "ABC"),
         ({"parent": "B"}, "ABC"),
         ({}, "ABC"),
     ],

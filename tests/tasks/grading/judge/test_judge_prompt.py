@@ -100,6 +100,25 @@ def test_the_judge_sees_weights_only_where_the_protocol_says(shown, expected):
     assert ("weight 3" in prompt.system(bundle, bundle.criteria, "WHY?", None)) == expected
 
 
+def test_what_levels_earn_is_told_where_weights_are_or_a_score_is_asked():
+    def told(earns, **protocol):
+        bundle = bundle_of(**protocol)
+        criteria = tuple(c.model_copy(update={"levels": THREE, "earns": earns}) for c in bundle.criteria)
+        return bundle.model_copy(update={"criteria": criteria})
+
+    def system(bundle):
+        return prompt.system(bundle, bundle.criteria, "WHY?", None, bundle.traits)
+
+    def asked(bundle):
+        requests = first_requests(case(bundle, WORDS), Rater("r", "llm", Scripted([])))
+        return [digest(request, "a model") for request in requests]
+
+    for name in ("rulers", "checked_score", "pointwise"):  # recorded replies stay fresh
+        assert asked(told((0.0, 0.75, 1.0), name=name)) == asked(told((), name=name))
+    assert "weight 3, its levels earn 0, 0.75, 1 of it)" in system(told((0.0, 0.75, 1.0), show_weights=True))
+    assert "P1 earns 0, 0.75, 1 of its points at levels 0, 1, 2" in system(told((0.0, 0.75, 1.0), name="dhs"))
+
+
 def test_a_response_of_many_lines_takes_linear_time():
     text = "a b\n" * 30_000
     assert prompt.response(text, units(text)).count("\n") > 60_000

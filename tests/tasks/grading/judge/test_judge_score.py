@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.contracts.bundle import Scale
+from rubricflow.tasks.core.contracts.composite import share_of_points
 from rubricflow.tasks.core.contracts.graph import Graph, Node
 from rubricflow.tasks.core.contracts.schema import schema
 from rubricflow.tasks.core.contracts.settings.reward import Retention
@@ -18,15 +19,18 @@ from rubricflow.tasks.grading.judge.score import (
     is_tie,
     round_half_up,
     score,
-    share_of_points,
     whole_shares,
 )
 from rubricflow.tasks.rewards.reward.compiled import compile_graph
 from rubricflow.tasks.rewards.reward.local import local_scores
 
+MIDDLE = (0.5, 0.75, 0.2, 1.0, 0.0)
+"""Shares that a middle level may earn."""
 
-def criterion(name, trait="t", weight=1.0, levels=THREE):
-    return bundles.criterion(name, trait, weight=weight, levels=levels)
+
+def criterion(name, trait="t", weight=1.0, levels=THREE, middle=0.5):
+    earns = (0.0, middle, 1.0) if len(levels) == 3 and middle != 0.5 else ()
+    return bundles.criterion(name, trait, weight=weight, levels=levels, earns=earns)
 
 
 def bundle_of(criteria, formula="trait_mean", scale=(1, 6), ranges=None, unscored="null"):
@@ -81,7 +85,9 @@ def partly_scored(draw):
     count = draw(st.integers(1, 5))
     weights = draw(st.lists(st.sampled_from([-2.0, -1.0, 0.5, 1.0, 3.0]), min_size=count, max_size=count))
     traits = draw(st.lists(st.sampled_from("ab"), min_size=count, max_size=count))
-    criteria = [criterion(f"c{i}", t, w) for i, (w, t) in enumerate(zip(weights, traits, strict=True))]
+    middle = draw(st.lists(st.sampled_from(MIDDLE), min_size=count, max_size=count))
+    parts = zip(traits, weights, middle, strict=True)
+    criteria = [criterion(f"c{i}", t, w, middle=m) for i, (t, w, m) in enumerate(parts)]
     formula = draw(st.sampled_from(["weighted_points", "trait_mean", "trait_sum"]))
     ranges = dict.fromkeys(dict.fromkeys(traits), (0, 3))
     scale = (0, 3 * len(ranges)) if formula == "trait_sum" else (0, 7)
@@ -108,10 +114,15 @@ def test_bounds_are_the_ends_of_all_fillings(case):
 WEIGHTS = (-2.0, -1.0, 0.5, 1.0, 3.0)
 
 
+def middle_of(path):
+    return MIDDLE[sum(map(ord, path)) % len(MIDDLE)]
+
+
 def parted(tree, parent=None, path="c"):
     """Criteria of a tree (weight, [sub-trees]): those decided and those made of others."""
     weight, below = tree
-    made = criterion(path, "a", weight).model_copy(update={"parent": parent})
+    middle = middle_of(path) if not below else 0.5
+    made = criterion(path, "a", weight, middle=middle).model_copy(update={"parent": parent})
     if not below:
         return [made], []
     parts = [parted(one, path, f"{path}.{n}") for n, one in enumerate(below)]
@@ -122,7 +133,7 @@ def share_in(tree, levels, path="c"):
     """The share of a tree, by its definition."""
     weight, below = tree
     if not below:
-        return levels[path] / 2
+        return (0, middle_of(path), 1)[levels[path]]
     return min(1, max(0, sum(one[0] * share_in(one, levels, f"{path}.{n}") for n, one in enumerate(below)) / weight))
 
 
@@ -169,7 +180,8 @@ def test_scores_and_bounds_of_composites_are_those_of_their_definition(data, tre
 def test_judge_and_reward_make_the_same_of_sub_points(data, trees):
     bundle = bundle_of_trees(trees)
     levels = {c.id: data.draw(st.sampled_from([None, 0, 1, 2])) for c in bundle.criteria}
-    shares = whole_shares(bundle, {name: level / 2 for name, level in levels.items() if level is not None})
+    decided = {name: level for name, level in levels.items() if level is not None}
+    shares = whole_shares(bundle, {name: (0, middle_of(name), 1)[level] for name, level in decided.items()})
     judged = {"response_id": "r", "rater_id": "j", "sample": 0, "action": "none"}
     rows = [judged | {"criterion_id": name, "decision": level} for name, level in levels.items()]
     graph = Graph(nodes=tuple(Node(criterion_id=c.id, role="core") for c in bundle.whole), edges=())

@@ -25,6 +25,9 @@ FROM_LIST = Derived.model_validate(
 )
 
 
+WORDS = ["no", "in part", "yes"]
+
+
 def item(**changes: Any) -> dict[str, Any]:
     row = {"item_id": "i", "rubric_id": "r", "question": "Why?", "reference_answer": "Heat. Use e.g. light. 3.5 V."}
     return row | {"key_elements": [" heat ", "", "light"]} | changes
@@ -65,6 +68,21 @@ def test_sentences_of_the_reference_answer_become_gold_points() -> None:
     assert [trait.bounds for trait in made.traits] == [(0, 5, 0.5)]
 
 
+def test_what_levels_earn_goes_to_the_points_that_have_these_levels() -> None:
+    earns = (0.0, 0.75, 1.0)
+    plan = FROM_ANSWER.model_copy(update={"earns": earns})
+    assert {c.shares for c in derived(item(), plan).criteria} == {earns}
+    choice = item(question="Name one of them.", reference_answer="One of the following:\n- heat\n- light")
+    whole, *parts = derived(choice, plan).criteria
+    assert whole.count is not None
+    assert [part.shares for part in parts] == [(0, 1)] * 2
+    own = FROM_LIST.model_copy(update={"levels": tuple(WORDS), "earns": earns})
+    made = derived(item(criteria=[listed("a"), listed("b", levels=["no", "a bit", "yes"])]), own)
+    assert [c.shares for c in made.criteria] == [earns, (0, 0.5, 1)]
+    with pytest.raises(InputError, match="'P1' earns 0, 1: give a share"):
+        derived(item(), FROM_ANSWER.model_copy(update={"levels": tuple(WORDS), "earns": (0, 1)}))
+
+
 def listed(name: str, **changes: Any) -> dict[str, Any]:
     return {"id": name, "text": f"Names {name}.", "weight": 2.0, "levels": [], "parent": None} | changes
 
@@ -101,6 +119,19 @@ def test_an_item_that_carries_nothing_usable_is_named(plan: Derived, row: dict[s
         (rubric(criterion("a", parent="b"), criterion("b", parent="a")), "criterion 'a' descends from a circle"),
         (rubric(criterion("a", levels=["only"])), "criterion 'a' needs at least two levels"),
         (rubric(criterion("a", levels=["No ", "yes", "no"])), "criterion 'a' has overlapping levels"),
+        (rubric(criterion("a", levels=WORDS, earns=[0, 0.75])), "criterion 'a' earns 0, 0.75: give a share"),
+        (rubric(criterion("a", levels=WORDS, earns=[0, 0.75, 0.9])), "criterion 'a' earns 0, 0.75, 0.9: give"),
+        (rubric(criterion("a", levels=WORDS, earns=[0.2, 0.75, 1])), "criterion 'a' earns 0.2, 0.75, 1: give"),
+        (rubric(criterion("a", levels=WORDS, earns=[0, 1.5, 1])), "criterion 'a' earns 0, 1.5, 1: give"),
+        (rubric(criterion("a", levels=WORDS, earns=[0, float("nan"), 1])), "criterion 'a' earns 0, nan, 1: give"),
+        (
+            rubric(criterion("a", levels=WORDS, earns=[0, 1, 1]), criterion("b", parent="a")),
+            "criterion 'a' earns nothing by a level of its own",
+        ),
+        (
+            rubric(criterion("a", count={"points": [0, 1]}), criterion("b", parent="a", levels=WORDS, earns=[0, 1, 1])),
+            "criterion 'b' earns nothing by its level: 'a' counts whether it is met",
+        ),
         (rubric(criterion("a", weight=0)), "trait 't' has no criterion with another weight than 0"),
         (
             rubric(criterion("a", weight=0), criterion("b", parent="a")),

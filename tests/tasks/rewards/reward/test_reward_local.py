@@ -95,6 +95,16 @@ def test_a_probability_is_the_expected_share_of_the_levels():
     assert scores == pytest.approx({"a": 0.7, "b": (0.2 + 2 * 0.3 + 3 * 0.4) / 3, "c": 0.1})
 
 
+def test_what_levels_earn_is_what_they_count_for():
+    earns = criterion("b", levels=("no", "a bit", "more", "all")).model_copy(update={"earns": (0.0, 0.6, 0.9, 1.0)})
+    told = {"plain": bundle(criterion("a"), earns, criterion("c"))} | {k: v for k, v in BUNDLES.items() if k != "plain"}
+    likely = found(WHOLE, bundles=told)
+    assert of(likely)["r1", "judge", 0]["b"] == pytest.approx(0.2 * 0.6 + 0.3 * 0.9 + 0.4)
+    assert likely.batch.decided.tolist() == [1.0, 0.9, 0.0]
+    squares = 0.2 * 0.36 + 0.3 * 0.81 + 0.4
+    assert likely.batch.variance[1] == pytest.approx(squares - (0.2 * 0.6 + 0.3 * 0.9 + 0.4) ** 2)
+
+
 def test_a_decision_is_the_share_of_the_levels_reached():
     assert of(found(WHOLE, "decision"))["r1", "judge", 0] == {"a": 1.0, "b": 2 / 3, "c": 0.0}
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.contracts.composite import share_of_points
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.request import Reply
 from rubricflow.tasks.grading.judge import itemised
@@ -27,7 +28,7 @@ from rubricflow.tasks.grading.judge.evidence import Subject, grounded, why_unsup
 from rubricflow.tasks.grading.judge.protocols.gradeagentops.contract import STATUSES, Claims, Demand, everything
 from rubricflow.tasks.grading.judge.rows import Decision
 from rubricflow.tasks.grading.judge.schema import Numbered, numbered
-from rubricflow.tasks.grading.judge.score import onto, round_half_up, share_of, share_of_points
+from rubricflow.tasks.grading.judge.score import onto, round_half_up, share_of
 
 Quoted = tuple[str, ...]
 COMPLETENESS = "completeness"
