@@ -29,7 +29,7 @@ from rubricflow.tasks.grading.ingest.survey import survey
 from rubricflow.tasks.grading.lock.bundles import asks, finished
 from rubricflow.tasks.grading.lock.rubric import authored as authored_rubrics
 from rubricflow.tasks.grading.lock.rubric import rubrics_of
-from rubricflow.tasks.rewards.graph.annotator import settings_of
+from rubricflow.tasks.rewards.graph.annotator import settings_of, worked_examples
 from rubricflow.tasks.rewards.graph.build import NOBODY, sources_of
 from rubricflow.tasks.rewards.graph.project import read_votes
 from rubricflow.tasks.rewards.graph.subject import authored, subjects
@@ -152,7 +152,8 @@ def graphs_of_study(study: Study, path: Path, warehouse: Warehouse) -> StudyGrap
     rubric_subjects = subjects(items, bundles)
     written = authored(base / plan.file, rubric_subjects) if plan.file else {}
     votes = read_votes(base / plan.votes, rubric_subjects) if plan.votes else []
-    settings = settings_of(plan, model_of(plan, base)) if is_generative(plan) else NOBODY
+    examples = worked_examples(plan.examples, written, rubric_subjects)
+    settings = settings_of(plan, model_of(plan, base), examples) if is_generative(plan) else NOBODY
     graphs = {}
     made = sources_of(rubric_subjects, written, votes, settings)
     for name, sources in made.items():

@@ -224,7 +224,7 @@ class InlineRubrics:
         ]
         bundles = {item.item_id: self._bundle(item) for item in items}
         built = build(subjects(rows, bundles), {}, [], None)
-        graphs = {graph.draft.subject.rubric_id: graph.graph for graph in built}
+        graphs = {graph.subject.rubric_id: graph.graph for graph in built}
         return graphs_by(rows, bundles, graphs, dict.fromkeys(graphs, STATED))
 
     def item(self, listed: ListedItem) -> PreparedItem:

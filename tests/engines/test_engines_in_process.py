@@ -87,12 +87,12 @@ def test_a_graph_is_made_of_what_the_model_says_of_roles_and_pairs(backend):
     plan = Graphs(sampling=LONG)
     with ReplyStore(":memory:") as replies:
         (built,) = build({"sky": subject}, {}, [], Annotator(backend, replies, plan))
-    calls = built.draft.calls
+    calls = built.annotated.calls
     assert {call["role"] for call in calls} >= {"graph"}
     # Ids, roles and relations are what the grammar allows; which roles a relation may join no grammar says.
     broken = [violation for call in calls for violation in call["violations"]]
     assert all(" allows no " in violation or "from one to itself" in violation for violation in broken)
-    assert built.draft.roles_missing == 0
+    assert set(built.annotated.roles) == set(subject.ids)
     assert len(built.graph.nodes) == 4  # and its edges go in no circle, or it could not be made
 
 

@@ -125,6 +125,7 @@ SAME: list[tuple[str, Any]] = [
     ("graph.sampling", {"seed": 1}),
     ("graph.profile", "law"),  # nobody is asked
     ("graph.orders", 3),
+    ("graph.examples", 1),
     ("reward.retention.activation", 0.1),
     ("reward.eta", 2.0),
     ("reward.inference", "exact"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.schema import compact
 from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.core.text.templates import Templates
-from rubricflow.tasks.rewards.graph.subject import GraphSubject
+from rubricflow.tasks.rewards.graph.subject import Authored, GraphSubject
 
 PROMPTS = Templates(Path(__file__).with_name("prompts"))
 _QUERY = (4_000, 1_000)
@@ -39,19 +40,16 @@ class Annotator:
     plan: Graphs
     tell: Callable[[str], None] = silent
     """Says to a person how far it is."""
+    examples: str = ""
+    """Graphs by people that it is shown, see `worked_examples`."""
 
     def sampling(self, tokens: int) -> Sampling:
         """How replies are drawn: at least so many tokens long."""
         given = self.plan.sampling
         return given.model_copy(update={"max_tokens": max(given.longest, tokens)})
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What of it can change a graph."""
-        return settings_of(self.plan, self.backend.model)
 
-
-def settings_of(plan: Graphs, model: str) -> dict[str, Any]:
+def settings_of(plan: Graphs, model: str, examples: str) -> dict[str, Any]:
     """What of a plan can change the graphs that a model makes."""
     return {
         "annotator": model,
@@ -59,6 +57,7 @@ def settings_of(plan: Graphs, model: str) -> dict[str, Any]:
         "orders": plan.orders,
         "sampling": plan.sampling.model_dump(),
         "structured": is_structured(plan),
+        "examples": examples,
     }
 
 
@@ -71,9 +70,26 @@ def is_structured(plan: Graphs) -> bool:
 # cannot close, whatever they say.
 
 
-def instructions(profile: str) -> str:
+def instructions(profile: str, examples: str) -> str:
     """The part that all requests share."""
-    return PROMPTS.fill("graph", {"profile": PROMPTS.fill(f"profile_{profile}", {})})
+    values = {"profile": PROMPTS.fill(f"profile_{profile}", {}), "examples": examples}
+    return PROMPTS.fill("graph", values, frozenset({"examples"} if examples else ()))
+
+
+def worked_examples(most: int, written: Mapping[str, Authored], subjects: Mapping[str, GraphSubject]) -> str:
+    """The first graphs that people wrote, as an annotator is shown them: the query, and by each criterion the role,
+    where its author says one, and what it needs."""
+    shown = []
+    for name, (graph, listed) in islice(written.items(), most):
+        records = []
+        for criterion, node in zip(subjects[name].criteria, graph.nodes, strict=True):
+            role = {"role": node.role} if criterion.id in listed else {}
+            needs = {edge.parent: edge.relation for edge in graph.edges if edge.child == criterion.id}
+            records.append(
+                {"id": criterion.id, "points": criterion.weight, "text": wording(criterion), **role, "needs": needs}
+            )
+        shown.append(f"{query(subjects[name])}\n{lines(records)}")
+    return "\n\n".join(shown)
 
 
 def query(subject: GraphSubject) -> str:

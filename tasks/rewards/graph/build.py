@@ -18,9 +18,9 @@ from rubricflow.tasks.core.contracts.tables.rubrics import STATED, Source
 from rubricflow.tasks.core.llm.request import digest
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.rewards.graph.annotator import Annotator, silent
+from rubricflow.tasks.rewards.graph.annotator import Annotator, settings_of, silent
 from rubricflow.tasks.rewards.graph.dependencies import Annotated, ask_graphs, graph_requests, stated_dependencies
-from rubricflow.tasks.rewards.graph.project import Ballot, EdgeProposal, Vote, VoteOutcome, ballots, project, with_votes
+from rubricflow.tasks.rewards.graph.project import EdgeProposal, Vote, ballots, project, with_votes
 from rubricflow.tasks.rewards.graph.subject import Authored, GraphSubject, by_sign, candidates, subjects
 
 NOBODY = {"annotator": STATED, "profile": "none"}
@@ -43,28 +43,14 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class GraphDraft:
-    """A rubric's roles and proposals before the projection."""
-
-    subject: GraphSubject
-    roles: dict[str, Role]
-    origins: dict[str, Source]
-    """Criterion → where its role comes from."""
-    roles_missing: int = 0
-    """Criteria whose role the annotator was to give and did not."""
-    proposals: Sequence[EdgeProposal] = ()
-    calls: tuple[dict[str, Any], ...] = ()
-    """Rows of `Call`."""
-    failed: int = 0
-    """Orders of the rubric without a usable reply of the annotator."""
-
-
-@dataclass(frozen=True)
 class Built:
     """A rubric's graph, and how it came to be."""
 
-    draft: GraphDraft
-    """Its proposals are those of annotator, author or criteria, before the votes."""
+    subject: GraphSubject
+    annotated: Annotated
+    """What annotator, author or criteria say, before the votes."""
+    origins: dict[str, Source]
+    """Criterion → where its role comes from."""
     proposals: tuple[EdgeProposal, ...]
     """All of them in candidate order, kept or dropped."""
     graph: Graph
@@ -82,44 +68,36 @@ def build(
     written: graphs that a person wrote; annotator: who makes the others; without one they hold what the criteria state
     themselves.
     """
-    sources = sources_of(subjects, written, votes, annotator.settings if annotator else NOBODY)
-    ballot = {name: dict[tuple[str, ...], VoteOutcome]() for name in subjects} | ballots(votes)
-    drafts: dict[str, GraphDraft] = {}
-    for name, one in written.items():
-        given = {node.criterion_id: node.role for node in one.graph.nodes}
-        origins: dict[str, Source] = {key: "authored" if key in one.listed else "fallback" for key in given}
-        edges = one.graph.edges
-        proposals = [EdgeProposal(edge.parent, edge.child, edge.relation, source="authored") for edge in edges]
-        drafts[name] = GraphDraft(subjects[name], *_voted_roles(given, origins, ballot[name]), proposals=proposals)
+    settings = settings_of(annotator.plan, annotator.backend.model, annotator.examples) if annotator else NOBODY
+    sources = sources_of(subjects, written, votes, settings)
+    voted_on = ballots(votes)
     others = [subject for name, subject in subjects.items() if name not in written]
     if annotator and annotator.tell is not silent and others:
-        annotator.tell(
-            f"{len(others):,} rubrics, each in {annotator.plan.orders} orders: {planned_calls(others, annotator)}"
-        )
+        annotator.tell(planned_calls(others, annotator))
     said = ask_graphs(others, annotator) if annotator else {}
-    for subject in others:
-        annotated = said.get(subject.rubric_id) or Annotated(proposals=stated_dependencies(subject))
-        given = {c.id: annotated.roles.get(c.id, by_sign(c)) for c in subject.criteria}
-        origins = {key: "annotator" if key in annotated.roles else "fallback" for key in given}
-        drafts[subject.rubric_id] = GraphDraft(
-            subject,
-            *_voted_roles(given, origins, ballot[subject.rubric_id]),
-            roles_missing=len(given) - len(annotated.roles) if annotated.calls else 0,
-            proposals=annotated.proposals,
-            calls=tuple(annotated.calls),
-            failed=annotated.failed,
-        )
     graphs = []
-    for name in subjects:
-        draft = drafts[name]
-        found = project(draft.roles, with_votes(draft.proposals, ballot[name]))
-        nodes = tuple(Node(criterion_id=key, role=role) for key, role in draft.roles.items())
+    for name, subject in subjects.items():
+        ballot = voted_on.get(name, {})
+        if name in written:
+            graph, listed = written[name]
+            edges = [EdgeProposal(e.parent, e.child, e.relation, source="authored") for e in graph.edges]
+            annotated = Annotated({n.criterion_id: n.role for n in graph.nodes if n.criterion_id in listed}, edges)
+        else:
+            annotated = said.get(name) or Annotated(proposals=stated_dependencies(subject))
+        given = {c.id: annotated.roles.get(c.id, by_sign(c)) for c in subject.criteria}
+        said_by: Source = "authored" if name in written else "annotator"
+        origins: dict[str, Source] = {key: said_by if key in annotated.roles else "fallback" for key in given}
+        voted = {on[0]: cast(Role, vote.value) for on, vote in ballot.items() if len(on) == 1 and vote.value}
+        roles = given | voted
+        found = project(roles, with_votes(annotated.proposals, ballot))
+        nodes = tuple(Node(criterion_id=key, role=role) for key, role in roles.items())
         kept = tuple(
             Edge(parent=edge.parent, child=edge.child, relation=cast(Relation, edge.relation))
             for edge in found
             if not edge.dropped
         )
-        graphs.append(Built(draft, found, Graph(nodes=nodes, edges=kept), sources[name]))
+        origins |= dict.fromkeys(voted, "vote")
+        graphs.append(Built(subject, annotated, origins, found, Graph(nodes=nodes, edges=kept), sources[name]))
     return graphs
 
 
@@ -155,14 +133,6 @@ def sources_of(
     return sources
 
 
-def _voted_roles(
-    given: Mapping[str, Role], origins: Mapping[str, Source], ballot: Ballot
-) -> tuple[dict[str, Role], dict[str, Source]]:
-    """Roles and where they come from, as the votes leave them; a tie changes nothing."""
-    voted = {on[0]: cast(Role, outcome.value) for on, outcome in ballot.items() if len(on) == 1 and outcome.value}
-    return {**given, **voted}, {**origins, **dict.fromkeys(voted, "vote")}
-
-
 _CHARACTERS_PER_TOKEN, _REPLY_TOKENS = 4, 60
 """The latter for each criterion: its role, and an edge or two with a reason."""
 
@@ -179,7 +149,8 @@ def planned_calls(subjects: Sequence[GraphSubject], annotator: Annotator) -> str
     kept = len(requests) - len(open_)
     stored = f", {kept:,} of them answered before" if kept else ""
     tokens = f"about {characters // _CHARACTERS_PER_TOKEN:,} prompt tokens and {replies:,} reply tokens"
-    return f"{len(requests):,} calls{stored}; {tokens}"
+    orders = f"{len(subjects):,} rubrics, each in {annotator.plan.orders} orders"
+    return f"{orders}: {len(requests):,} calls{stored}; {tokens}"
 
 
 # Graphs as rows of their tables.
@@ -187,41 +158,41 @@ def planned_calls(subjects: Sequence[GraphSubject], annotator: Annotator) -> str
 
 def graph_row(built: Built) -> dict[str, Any]:
     """One graph as a row of `RubricGraphs`."""
-    draft = built.draft
+    annotated = built.annotated
+    roles = {node.criterion_id: node.role for node in built.graph.nodes}
     dropped = [proposal.dropped for proposal in built.proposals]
     return {
-        "rubric_id": draft.subject.rubric_id,
+        "rubric_id": built.subject.rubric_id,
         "graph_id": built.graph.graph_id,
         "source_digest": built.sources.digest,
         "made_from": built.sources.parts,
         "content": built.graph.canonical(),
         "annotator": built.sources.annotator,
         "profile": built.sources.profile,
-        "criteria": len(draft.roles),
-        "candidates": len(candidates(draft.roles)),
+        "criteria": len(roles),
+        "candidates": len(candidates(roles)),
         "proposed": sum(proposal.relation is not None for proposal in built.proposals),
         "kept": dropped.count(None),
         "invalid": sum(reason in _INVALID for reason in dropped),
-        "failed": draft.failed,
-        "roles_missing": draft.roles_missing,
+        "failed": annotated.failed,
+        "roles_missing": len(roles) - len(annotated.roles) if annotated.calls else 0,
         "depth": nx.dag_longest_path_length(nx.DiGraph((e.parent, e.child) for e in built.graph.edges)),
-        "calls": list(draft.calls),
+        "calls": annotated.calls,
     }
 
 
 def node_rows(built: Built) -> Iterable[dict[str, Any]]:
     """Its criteria as rows of `GraphNodes`."""
-    draft = built.draft
-    for position, criterion in enumerate(draft.subject.criteria):
+    for position, (criterion, node) in enumerate(zip(built.subject.criteria, built.graph.nodes, strict=True)):
         yield {
-            "rubric_id": draft.subject.rubric_id,
+            "rubric_id": built.subject.rubric_id,
             "graph_id": built.graph.graph_id,
             "criterion_id": criterion.id,
             "position": position,
             "text": criterion.text,
             "weight": criterion.weight,
-            "role": draft.roles[criterion.id],
-            "source": draft.origins[criterion.id],
+            "role": node.role,
+            "source": built.origins[criterion.id],
         }
 
 
@@ -229,7 +200,7 @@ def edge_rows(built: Built) -> Iterable[dict[str, Any]]:
     """Its proposals as rows of `GraphEdges`."""
     for number, proposal in enumerate(built.proposals):
         yield {
-            "rubric_id": built.draft.subject.rubric_id,
+            "rubric_id": built.subject.rubric_id,
             "graph_id": built.graph.graph_id,
             "proposal": number,
             "parent": proposal.parent,

@@ -104,7 +104,7 @@ def graph_requests(subjects: Sequence[GraphSubject], annotator: Annotator) -> It
             listed = lines({"id": c.id, "points": c.weight, "text": wording(c)} for c in criteria)
             yield Request(
                 messages=(
-                    Message("system", instructions(annotator.plan.profile)),
+                    Message("system", instructions(annotator.plan.profile, annotator.examples)),
                     Message(
                         "user",
                         PROMPTS.fill(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,11 +119,7 @@ def candidates(roles: Mapping[str, Role]) -> list[Pair]:
 
     roles: criterion → role, in the rubric's order.
     """
-    pairs = list[Pair]()
-    for parent, role in roles.items():
-        licensed = {child_role for parent_role, child_role in CANDIDATES if parent_role == role}
-        pairs += [(parent, child) for child, other in roles.items() if other in licensed and parent != child]
-    return pairs
+    return [pair for pair in permutations(roles, 2) if allowed(roles, pair)]
 
 
 # Graphs that a person wrote: they are taken as they are, or refused by name.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,6 @@ from rubricflow.tasks.core.contracts.settings.reward import Graphs
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.people import Votes
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges, GraphNodes, RubricGraphs, without_graph
-from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.backends.replay import AskedByWorkers, UnansweredError
 from rubricflow.tasks.core.llm.calls import Watched, telling
 from rubricflow.tasks.core.llm.opening import model_of, open_backend
@@ -31,7 +31,7 @@ from rubricflow.tasks.core.monitor.shared_stage import (
 )
 from rubricflow.tasks.core.store.files import named
 from rubricflow.tasks.core.store.warehouse import Rows, Run
-from rubricflow.tasks.rewards.graph.annotator import Annotator
+from rubricflow.tasks.rewards.graph.annotator import Annotator, worked_examples
 from rubricflow.tasks.rewards.graph.build import (
     Built,
     build,
@@ -59,13 +59,14 @@ class Graphed(NamedTuple):
 
 
 class GraphAssignment(NamedTuple):
-    """What is annotated, how, and where it is: everything by name and reference."""
+    """What is annotated, how, and where it is: everything by name and reference but the examples."""
 
     run: Run
     plan: Graphs
     base: Path
     items: TableRef
     bundles: TableRef
+    examples: str
 
 
 class _Inputs(NamedTuple):
@@ -97,9 +98,10 @@ def graph(
 
     def make() -> dict[type[Row], Rows]:
         plan = study.graph
-        assignment = GraphAssignment(run, study.graph, base, items, bundles)
         subjects = rubric_subjects(run, items, bundles)
         written = authored(base / plan.file, subjects) if plan.file else {}
+        examples = worked_examples(plan.examples, written, subjects)
+        assignment = GraphAssignment(run, plan, base, items, bundles, examples)
         votes = read_votes(base / plan.votes, subjects) if plan.votes else []
         inputs = _Inputs(subjects, written, votes)
         if placement.is_local or plan.engine is None or not is_generative(plan):
@@ -123,11 +125,11 @@ def graph(
 
 def _built_here(assignment: GraphAssignment, inputs: _Inputs) -> list[Built]:
     """All graphs, asked for in this process."""
-    run, plan, base, *_ = assignment
+    run, plan, base, *_, examples = assignment
     if inputs.subjects.keys() == inputs.written.keys() or not is_generative(plan):
         return build(*inputs, None)
     with open_replies(run.warehouse.replies) as replies, telling(_say):
-        return build(*inputs, Annotator(open_backend(plan, base, replies, credential), replies, plan, _say))
+        return build(*inputs, Annotator(open_backend(plan, base, replies, credential), replies, plan, _say, examples))
 
 
 def _say(line: str) -> None:
@@ -155,12 +157,13 @@ def _built(piece: Piece, subjects: Mapping[str, GraphSubject], annotator: Annota
 
 def _built_by_workers(assignment: GraphAssignment, inputs: _Inputs, placement: Placement) -> list[Built]:
     """All graphs, of the replies that workers put into the store; a single pack is asked about here."""
-    run, plan, base, *_ = assignment
+    run, plan, base, *_, examples = assignment
     place = run.warehouse.replies
 
     def reading(replies: Replies, errors: Mapping[str, str]) -> Annotator:
         """Takes its replies from the store, and asks no model."""
-        return Annotator(AskedByWorkers(model_of(plan, base), errors, shown_place(place)), replies, plan)
+        backend = AskedByWorkers(model_of(plan, base), errors, shown_place(place))
+        return Annotator(backend, replies, plan, examples=examples)
 
     lacking = list[Piece]()
     with open_replies(place) as replies:
@@ -172,8 +175,7 @@ def _built_by_workers(assignment: GraphAssignment, inputs: _Inputs, placement: P
                 lacking.append(piece)
         if len(lacking) > 1:
             names = chain.from_iterable(piece.content for piece in lacking)
-            asked = [inputs.subjects[name] for name in names]
-            _say(f"{len(asked):,} rubrics, each in {annotator.plan.orders} orders: {planned_calls(asked, annotator)}")
+            _say(planned_calls([inputs.subjects[name] for name in names], annotator))
     if len(lacking) == 1:
         return _built_here(assignment, inputs)
     errors: Mapping[str, str] = {}
@@ -195,29 +197,28 @@ def share_of(assignment: GraphAssignment) -> SharedStage:
 class _OpenedRubrics(NamedTuple):
     """What a command's packs are worked with."""
 
-    plan: Graphs
     subjects: dict[str, GraphSubject]
-    backend: Backend
-    replies: Replies
+    annotator: Annotator
 
 
 def _open_rubrics(assignment: GraphAssignment) -> _OpenedRubrics:
-    run, plan, base, items, bundles = assignment
+    run, plan, base, items, bundles, examples = assignment
     replies = open_replies(run.warehouse.replies)
-    backend = open_backend(plan, base, replies, credential)
-    return _OpenedRubrics(plan, rubric_subjects(run, items, bundles), backend, replies)
+    annotator = Annotator(open_backend(plan, base, replies, credential), replies, plan, examples=examples)
+    return _OpenedRubrics(rubric_subjects(run, items, bundles), annotator)
 
 
 def _ask_about(opened: _OpenedRubrics, piece: Piece) -> PieceResult:
     """Asks for all that a pack's graphs are made of, so that every reply is in the store."""
-    plan, subjects, backend, replies = opened
+    subjects, annotator = opened
+    backend = annotator.backend
     replied: dict[str, Reply] = {}
 
     def keep(request: Request, reply: Reply) -> None:
         replied[digest(request, backend.model, backend.by_subject)] = reply
 
-    graphs = _built(piece, subjects, Annotator(Watched(backend, keep), replies, plan))
-    calls = [call for built in graphs for call in built.draft.calls]
+    graphs = _built(piece, subjects, replace(annotator, backend=Watched(backend, keep)))
+    calls = [call for built in graphs for call in built.annotated.calls]
     lacking = [call["request_digest"] for call in calls if call["reply"] is None]
     errors = {key: (replied[key].error if key in replied else None) or _NO_REPLY for key in lacking}
     tokens = sum((reply.prompt_tokens or 0) + (reply.completion_tokens or 0) for reply in replied.values())

@@ -27,6 +27,8 @@ class Graphs(Choice):
     orders: int = Field(default=2, ge=2)
     """In how many orders the model is asked about a rubric: its own, backwards, and further ones drawn by chance. An
     edge stays where all replies name it."""
+    examples: int = Field(default=0, ge=0)
+    """How many of the graphs of `file`, the first ones, the model is shown when it is asked about the other rubrics."""
     sampling: Sampling = Sampling(top_p=0.9, top_k=20, max_tokens=2048)
     """How replies are drawn."""
     profile: Literal["general", "health", "writing", "law", "work"] = "general"
@@ -39,6 +41,8 @@ class Graphs(Choice):
     def _is_complete(self) -> Graphs:
         if problem := missing_setting(self):
             raise ValueError(f"graph {problem}")
+        if self.examples and not self.file:
+            raise ValueError("graph.examples needs graph.file, whose graphs are shown")
         return self
 
 

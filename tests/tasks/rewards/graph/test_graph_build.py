@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +16,7 @@ from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.rubrics import GraphEdges
 from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.rewards.graph.annotator import worked_examples
 from rubricflow.tasks.rewards.graph.build import Built, build, edge_rows, graph_row, node_rows
 from rubricflow.tasks.rewards.graph.project import Vote
 from rubricflow.tasks.rewards.graph.subject import Authored, subjects
@@ -60,6 +63,31 @@ def test_roles_pairs_labels_and_projection_make_a_graph(rubric: Any, scripted: A
     }
     assert (row["annotator"], row["profile"], row["graph_id"]) == ("scripted", "general", one.graph.graph_id)
     assert [call["role"] for call in row["calls"]] == ["graph", "graph"]
+
+
+def test_an_annotator_is_shown_the_first_graphs_that_people_wrote(rubric: Any, scripted: Any) -> None:
+    subjects = {name: rubric(5, -5, name=name, question=f"About {name}?") for name in "abc"}
+    nodes = (Node(criterion_id="c0", role="core"), Node(criterion_id="c1", role="penalty"))
+    of_b = Graph(nodes=nodes, edges=(Edge(parent="c0", child="c1", relation="weak_prerequisite"),))
+    written = {"b": Authored(of_b, frozenset({"c1"})), "a": Authored(Graph(nodes=nodes), frozenset())}
+    rows, prompts = [], []
+    for most in (0, 1, 2):
+        annotator, backend = scripted(annotating({}, {}))
+        shown = replace(annotator, examples=worked_examples(most, written, subjects))
+        rows.append(graph_row(build(subjects, written, [], shown)[2]))
+        assert {request.subject for request in backend.asked} == {"c"}
+        (prompt,) = {request.messages[0].content for request in backend.asked}
+        prompts.append(prompt)
+    first, second = (json.loads(line) for line in prompts[1].splitlines() if line.startswith("{"))
+    assert first == {"id": "c0", "points": 5, "text": "Text 0.", "needs": {}}
+    assert second["role"] == "penalty"
+    assert second["needs"] == {"c0": "weak_prerequisite"}
+    assert [[name in prompt for name in ("About b?", "About a?")] for prompt in prompts] == [
+        [False, False],
+        [True, False],
+        [True, True],
+    ]
+    assert len({row["source_digest"] for row in rows}) == len({row["made_from"]["examples"] for row in rows}) == 3
 
 
 def test_an_annotator_that_says_nothing_leaves_roles_by_sign_and_no_edges(rubric: Any, scripted: Any) -> None:

@@ -10,9 +10,10 @@ import pytest
 from graph_scene import edge, said
 
 from rubricflow.tasks.core.contracts.bundle import Criterion
-from rubricflow.tasks.rewards.graph.annotator import fenced, query
+from rubricflow.tasks.core.contracts.graph import Graph, Node
+from rubricflow.tasks.rewards.graph.annotator import fenced, instructions, query, worked_examples
 from rubricflow.tasks.rewards.graph.dependencies import ask_graphs
-from rubricflow.tasks.rewards.graph.subject import GraphSubject
+from rubricflow.tasks.rewards.graph.subject import Authored, GraphSubject
 
 FENCE = re.compile(r"^=====(\w+) ([0-9a-f]{16})=====$")
 HOSTILE = [
@@ -58,6 +59,17 @@ def test_a_query_stays_in_its_fence(text: str, rubric: Any) -> None:
     assert text in inside or len(text) > 5_000
     assert prompt.count("=====QUERY ") == 1
     assert prompt.rstrip().endswith("=====")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_rubric_that_is_shown_as_an_example_stays_in_its_fences(text: str, rubric: Any) -> None:
+    shown = rubric(text, "Harmless.", question=text)
+    graph = Graph(nodes=tuple(Node(criterion_id=name, role="core") for name in shown.ids))
+    prompt = instructions("general", worked_examples(1, {"r": Authored(graph, frozenset())}, {"r": shown}))
+    inside = bodies(prompt)
+    assert [json.loads(line)["needs"] for line in inside["LIST"].splitlines()] == [{}, {}]
+    assert text in inside["QUERY"] or len(text) > 5_000
+    assert set(inside) == {"QUERY", "LIST"}
 
 
 @pytest.mark.parametrize("text", HOSTILE)

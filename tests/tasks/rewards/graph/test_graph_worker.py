@@ -129,7 +129,7 @@ def test_workers_make_what_one_process_makes_and_ask_everything_once(
     workers: int,
     voted: list[tuple[int, str]],
 ) -> None:
-    plan = study(votes="votes.csv")
+    plan = study(votes="votes.csv", file="graphs.yaml", examples=1)
     runs = [run_of(tmp_path_factory.mktemp("graph"), weights, questions) for _ in range(2)]
     rows = [
         f"graph_role,r{place % len(weights):02d},c0,{role},v{number},2026-01-02T10:00Z"
@@ -137,6 +137,7 @@ def test_workers_make_what_one_process_makes_and_ask_everything_once(
     ]
     for run in runs:
         (run.warehouse.root.parent / "votes.csv").write_text(VOTES + "\n".join(rows))
+        (run.warehouse.root.parent / "graphs.yaml").write_text("graphs: [{rubric_id: r00}]")
     with shared(faulty) as alone:
         expected = graphed(runs[0], plan)
     with shared(faulty, pack, workers) as backends:
