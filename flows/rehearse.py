@@ -45,6 +45,7 @@ from rubricflow.tasks.grading.judge.mend import SEMANTIC
 
 SIZES = {1: "1 criterion a call", 4: "4 criteria a call", None: "all in one call"}
 PLAIN = "plain score"
+UNSHOWN = "no worked examples"
 _STANDS = tuple(sorted(HOLDS))
 _EVIDENCE = tuple(sorted(SEMANTIC))
 _TOOK = f"""
@@ -80,9 +81,9 @@ def rehearse(
     """Judge a few labelled answers in several ways and print what to use, and a table; returns what to use.
 
     The ways are the plain score, and the checklist of the study's protocol (of checked_score, where that has no
-    checklist in parts) by 1, by 4 and by all criteria a call; and the study's own where it is none of these. Arms that
-    finished are passed over. InputError where the calibration split has no label. A study that shows worked examples
-    shows here only such as are among the answers. Parameters as of `grade`.
+    checklist in parts) by 1, by 4 and by all criteria a call; and the study's own where it is none of these. A study
+    that shows worked examples shows here only such as are among the answers, and is tried without them, too. Arms that
+    finished are passed over. InputError where the calibration split has no label. Parameters as of `grade`.
     """
     job = plan(study, warehouse, limit, model, url)
     introduce(job.study.name, flow="rehearse", backend=job.study.judge.backend)
@@ -117,6 +118,10 @@ def ways(study: Study) -> dict[str, Study]:
     else:
         judges = {PLAIN: _asked(judge, "dhs", None)}
         judges |= {f"{checklist}, {words}": _asked(judge, checklist, size) for size, words in SIZES.items()}
+        if judge.examples:
+            unshown = judge.model_copy(update={"examples": None})
+            judges |= {f"{PLAIN}, {UNSHOWN}": _asked(unshown, "dhs", None)}
+            judges |= {f"{checklist}, {UNSHOWN}": _asked(unshown, checklist, None)}
     if judge not in judges.values():
         judges["as the study says"] = judge
     evaluation = study.evaluation.model_copy(update={"beside": ()})

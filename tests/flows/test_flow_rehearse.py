@@ -197,6 +197,16 @@ def test_the_ways_of_other_protocols(tmp_path: Path) -> None:
     assert others["as the study says"] == ("pointwise", None)
 
 
+def test_a_study_with_worked_examples_is_tried_without_them_too(tmp_path: Path) -> None:
+    study = load_study(study_in(tmp_path, "http://127.0.0.1:1/v1", examples={"count": 2}))
+    shown = {(arm.judge.protocol, arm.judge.criteria_per_call): set() for arm in ways(study).values()}
+    for arm in ways(study).values():
+        shown[arm.judge.protocol, arm.judge.criteria_per_call].add(arm.judge.examples is not None)
+    both, own = {True, False}, {True}
+    whole = ("checked_score", None)
+    assert shown == {("dhs", None): both, ("checked_score", 1): own, ("checked_score", 4): own, whole: both}
+
+
 def test_answers_are_drawn_from_every_item_and_more_hold_fewer(tmp_path: Path) -> None:
     job = plan(study_in(tmp_path, "http://127.0.0.1:1/v1"), tmp_path / "house")
     few, more = drawn(job, 6), drawn(job, 10)

@@ -37,10 +37,7 @@ class GradedItem:
         """graded: at least one."""
         self._plan = plan
         self._graded = sorted(graded, key=lambda example: example.response_id)
-        self._by_name: dict[object, set[int]] = defaultdict(set)
-        for index, example in enumerate(self._graded):
-            for name in _names(example.response_id, example.author_id, example.text):
-                self._by_name[name].add(index)
+        self._words = [tokens(example.text) for example in self._graded]
         from sklearn.feature_extraction.text import TfidfVectorizer  # seconds to import, and few ask for examples
 
         self._read = TfidfVectorizer(analyzer="char_wb", ngram_range=GRAMS, sublinear_tf=True)
@@ -80,8 +77,12 @@ class GradedItem:
 
     def _kin(self, response_id: str, author_id: str | None, text: str) -> set[int]:
         """The labelled responses that are this one, its author's or the same words."""
-        kin = [self._by_name.get(name, set()) for name in _names(response_id, author_id, text)]
-        return set().union(*kin)
+        words, found = tokens(text), set[int]()
+        for index, one in enumerate(self._graded):
+            by_author = author_id is not None and one.author_id == author_id
+            if by_author or one.response_id == response_id or self._words[index] == words:
+                found.add(index)
+        return found
 
 
 def spread(available: Mapping[float, int], count: int) -> list[float]:
@@ -100,12 +101,6 @@ def spread(available: Mapping[float, int], count: int) -> list[float]:
         before.append(score)
         order.append(score)
     return order
-
-
-def _names(response_id: str, author_id: str | None, text: str) -> list[tuple[str, object]]:
-    """What its kin has in common with a response."""
-    names: list[tuple[str, object]] = [("response", response_id), ("words", tuple(tokens(text)))]
-    return names if author_id is None else [*names, ("author", author_id)]
 
 
 def _readable(text: str) -> str:
