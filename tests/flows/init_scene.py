@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.settings.study import load_study
+from rubricflow.tasks.core.contracts.tables.people import Notes
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.lock.rubric import authored
@@ -19,6 +20,7 @@ class Read(NamedTuple):
     """Item → question, model answer."""
     responses: list[dict[str, Any]]
     scores: dict[str, float]
+    notes: dict[str, str]
 
     @property
     def answers(self) -> dict[str, tuple[str, str | None, str | None, str]]:
@@ -32,8 +34,10 @@ def read(study: Path) -> Read:
         run = Warehouse.open(Path(folder)).run("one")
         data = ingest.fn(run, load_study(study), study.parent)
         items, responses, scores = (run.read(ref).to_pylist() for ref in (data.items, data.responses, data.gradings))
+        notes = run.read(run.ref(Notes, "ingest")).to_pylist() if "ingest" in run.stages(Notes) else []
     asked = {row["item_id"]: (row["question"], row["reference_answer"]) for row in items}
-    return Read(asked, responses, {row["response_id"]: row["score"] for row in scores})
+    marks = {row["response_id"]: row["score"] for row in scores}
+    return Read(asked, responses, marks, {row["response_id"]: row["note"] for row in notes})
 
 
 def guess(_: str, default: str) -> str:

@@ -118,8 +118,8 @@ def open_sheet(path: Path, encoding: str | None = None, sheet: str | None = None
 
     encoding: of a text file without a byte order mark that is no UTF-8 (see `encoding_of`); sheet: of a workbook, the
     first that is not hidden where none is named. What parts the cells of a text file is seen in its header line. The
-    header is the first row that is not blank. All cells are texts: '001' stays '001', 'NA' stays 'NA', and a number of
-    a workbook is what a spreadsheet shows of it.
+    header is the first row that is not blank; of Qualtrics, which writes three, the one that has the questions. All
+    cells are texts: '001' stays '001', 'NA' stays 'NA', and a number of a workbook is what a spreadsheet shows of it.
 
     repeats: columns may share a name; all but the first then get their place in the file after it, see `told_apart`.
 
@@ -171,6 +171,11 @@ def _with_header(
     if header is None:
         rule = f"sheet '{sheet}' is empty" if sheet else "is empty; a header is needed"
         raise InputError(rule, file=path)
+    below = next(rows, None)
+    third = next(rows, None) if below and len(below.cells) == len(header.cells) else None
+    if below and third and any(str(cell).startswith('{"ImportId"') for cell in third.cells):
+        # Qualtrics: names of its own, what was asked, and JSON.
+        header, below = Line(third.number, below.cells), next(rows, None)
     names = [str(name).strip() for name in header.cells]
     names = told_apart(names) if repeats else names
     if any("\0" in name for name in names):
@@ -181,11 +186,13 @@ def _with_header(
     if repeated:
         rule = f"the header repeats {', '.join(map(repr, repeated))}"
         raise InputError(rule, file=path, line=header.number, hint="give each column a name of its own")
-    below = next(rows, None)
     filled = sum(map(_filled, below.cells)) if below else 0
     if filled >= 2 * len(columns):
         rule = f"columns named in the first row: {len(columns)}, cells in the row below it: {filled}"
-        hint = "is it a title? The first row must be the names of the columns: delete what stands above them"
+        hint = (
+            "is it a title, or are the names in two rows? The first row must be the names of the columns: delete what "
+            "stands above them, and put into one cell what names a column in two"
+        )
         raise InputError(rule, file=path, line=header.number, hint=hint)
     unnamed = sum(not name for name in names[: places[-1]])
     if unnamed:
@@ -247,7 +254,8 @@ def _lines(path: Path, sheet: Any, written: Any) -> Iterator[Line]:
 
 def cell_text(cell: Any) -> Any:
     """A cell of openpyxl as text: numbers with 15 digits, as spreadsheets show them, with the zeros that its format
-    puts before them; dates as 2024-05-03; '' for an empty one, and `UnreadableCell` for one that shows an error."""
+    puts before them, shares as percentages where it shows them so; dates as 2024-05-03; '' for an empty one, and
+    `UnreadableCell` for one that shows an error."""
     value = cell.value
     if value is None:
         return ""
@@ -255,6 +263,8 @@ def cell_text(cell: Any) -> Any:
         return UnreadableCell(f"shows the error {value}", "mend it in the spreadsheet")
     if isinstance(value, bool):
         return str(value).upper()
+    if isinstance(value, int | float) and cell.number_format.endswith("%"):
+        return f"{value * 100:.15g}%"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)
     if isinstance(value, int):

@@ -11,6 +11,7 @@ import math
 import re
 import unicodedata
 from itertools import pairwise
+from typing import NamedTuple
 
 import regex
 
@@ -63,6 +64,43 @@ def decimal_of(text: str) -> float | None:
     bare = text.strip()
     is_decimal = _WITH_COMMA.fullmatch(bare) and not _THOUSANDS.fullmatch(bare)
     return number_of(bare.replace(",", ".")) if is_decimal else number_of(text)
+
+
+UNIT_OF_POINTS = (
+    r"(?:p|pt|pts|pkte?|punkte?n?|punktzahl|points?|marks?|ptos?|puntos?|punti|punto|pontos?|punten|poäng|poeng|point|"
+    r"pistettä|piste|pkt|punkty|punktów|pkt|be|vp|балл(?:а|ов|ы)?|б|分|点|점)\.?"
+)
+"""What points are called behind their number."""
+_POINTS = r"[+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+)"
+_SHARE = r"(?:\(\s*[\d.,]+\s*%\s*\))"
+_MARK = re.compile(
+    rf"(?P<points>{_POINTS}|[-–—]{{0,2}})\s*(?:/|out of|of|von|sur|de|su|av|van|z|из)\s*(?P<most>\d+(?:[.,]\d+)?)\s*"
+    rf"(?:{UNIT_OF_POINTS})?\s*{_SHARE}?|(?P<percent>{_POINTS})\s*%|(?P<bare>{_POINTS})\s*(?:{UNIT_OF_POINTS})?\s*{_SHARE}?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+class Mark(NamedTuple):
+    """What a cell of marks says."""
+
+    points: float | None
+    """None where it gives none: "-- / 3"."""
+    most: float | None
+    """The most points, where it says out of how many; 100 of a percentage."""
+
+
+def mark_of(text: str) -> Mark | None:
+    """The mark that a text is: "3", "2,5", "3.00 / 3", "4 von 5", "7 / 10 pts (70%)", "85 %", "2 Punkte", "-- / 3";
+    None for all else. A question that is worth nothing ("0 / 0") has no mark."""
+    match = _MARK.fullmatch(" ".join(text.split()))
+    if match is None:
+        return None
+    written = next(match[name] for name in ("points", "percent", "bare") if match[name] is not None)
+    points = decimal_of(written)
+    most = 100.0 if match["percent"] else decimal_of(match["most"]) if match["most"] else None
+    if (points is None and written.strip("-–—")) or (most is None and (match["most"] or points is None)):
+        return None
+    return Mark(points, most) if most != 0 else Mark(None, None)
 
 
 # Edges of words and numbers.

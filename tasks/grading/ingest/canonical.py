@@ -16,11 +16,12 @@ import pyarrow as pa
 from rubricflow.tasks.core.contracts.schema import Row, schema
 from rubricflow.tasks.core.contracts.settings.data import Column, Source
 from rubricflow.tasks.core.contracts.tables.data import SPLITS, Responses, Units
-from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments, Preferences
+from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments, Preferences, out_of
 from rubricflow.tasks.core.contracts.tables.people import Notes
 from rubricflow.tasks.core.store.cells import EssayCell, missing, quoted, text_or_none, with_columns
 from rubricflow.tasks.core.text.formulas import unguarded
 from rubricflow.tasks.core.text.markup import is_markup, plain
+from rubricflow.tasks.core.text.tokens import Mark
 from rubricflow.tasks.core.text.traces import trace_text, trace_units
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.ingest.columns import (
@@ -31,6 +32,7 @@ from rubricflow.tasks.grading.ingest.columns import (
     cell_texts,
     cell_weights,
     listed,
+    marks_of,
     numbers_of,
     without_blanks,
 )
@@ -77,8 +79,8 @@ class Scores(NamedTuple):
     kind: str
     score: list[float | None]
     traits: list[list[tuple[str, float]]]
-    averaged: bool
-    """Whether its scores are means of several persons'."""
+    signals: list[list[tuple[str, float]]]
+    """As `gradings` has them."""
     notes: list[str | None] | None = None
     """The rater's words to each student; None where the study names no column of it."""
 
@@ -206,17 +208,22 @@ def scores(chunk: Chunk) -> list[Scores]:
     """The gradings of a chunk, rater by rater; InputError for a missing column, or what is neither a finite number nor
     one of the rater's words."""
     graded = list[Scores]()
-    nothing = list[float | None]([None]) * len(chunk.rows)
+    nothing = Mark(None, None)
     for rater in chunk.source.scores:
-        number = numbers_of(rater.words)
+        read = marks_of(rater.words)
         traits: list[list[tuple[str, float]]] = [[] for _ in chunk.rows]
-        for name, column in rater.traits.items():
-            for answer, mark in zip(traits, chunk.read(column, number, None), strict=True):
-                if mark is not None:
-                    answer.append((name, mark))
-        score = chunk.read(rater.score, number, None) if rater.score else nothing
+        signals: list[list[tuple[str, float]]] = [[("averaged", 1.0)] if rater.averaged else [] for _ in chunk.rows]
+        score = list[float | None]([None]) * len(chunk.rows)
+        for name, column in {**({"": rater.score} if rater.score else {}), **rater.traits}.items():
+            for row, mark in enumerate(chunk.read(column, read, nothing)):
+                if not name:
+                    score[row] = mark.points
+                elif mark.points is not None:
+                    traits[row].append((name, mark.points))
+                if mark.points is not None and mark.most is not None:
+                    signals[row].append((out_of(name), mark.most))
         notes = without_blanks(chunk.texts(rater.notes)) if rater.notes else None
-        graded.append(Scores(rater.rater, rater.kind, score, traits, rater.averaged, notes))
+        graded.append(Scores(rater.rater, rater.kind, score, traits, signals, notes))
     return graded
 
 
@@ -312,7 +319,7 @@ def grading_tables(response_id: Sequence[str], item_id: Sequence[str], graded: S
             "sample": 0,
             "score": scores.score,
             "trait_scores": scores.traits,
-            "signals": [[("averaged", 1.0)] if scores.averaged else []] * len(response_id),
+            "signals": scores.signals,
             "status": ["unscored" if value is None else "scored" for value in scores.score],
             "unscored_reason": ["traits_only" if value is None else None for value in scores.score],
         }

@@ -30,7 +30,7 @@ from rubricflow.tasks.core.store.cells import (
 )
 from rubricflow.tasks.core.store.sheets import WORKBOOK
 from rubricflow.tasks.core.store.source import Report
-from rubricflow.tasks.core.text.tokens import decimal_of, number_of
+from rubricflow.tasks.core.text.tokens import Mark, decimal_of, mark_of, number_of
 
 T = TypeVar("T")
 _KEYS = ("id", "text", "weight", "levels", "parent")
@@ -264,6 +264,20 @@ def numbers_of(words: Mapping[str, float | None]) -> Callable[[Any, CellPlace], 
         return as_number(cell, *place, _UNWORDED)
 
     return number
+
+
+def marks_of(words: Mapping[str, float | None]) -> Callable[[Any, CellPlace], Mark]:
+    """As `numbers_of`, for marks, which may say out of how many points they are: '3.00 / 3', '85 %'."""
+    number = numbers_of(words)
+    known = {word.strip().casefold() for word in words}
+
+    def mark(cell: Any, place: CellPlace) -> Mark:
+        text = (text_or_none(cell) or "").strip()
+        is_plain = text.casefold() in known or decimal_of(text) is not None
+        said = None if is_plain or not isinstance(cell, str) else mark_of(text)
+        return said or Mark(number(cell, place), None)
+
+    return mark
 
 
 Decimals = dict[tuple[str, str], dict[str, tuple[int, str]]]

@@ -17,6 +17,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.data import QUESTION, Column, Data, Source
 from rubricflow.tasks.core.contracts.settings.study import Study
+from rubricflow.tasks.core.contracts.tables.judging import out_of
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.store.cells import as_text, select, text_or_none
 from rubricflow.tasks.core.store.reshape import Counted, questions_of, reshaped
@@ -54,11 +55,11 @@ class Place(NamedTuple):
 
 
 def off_scale(gradings: pa.Table, rubric_of: Mapping[str, Rubric]) -> list[Offence]:
-    """The scores outside the scale of their item's rubric, then the trait scores outside the range of the rubric's
-    trait.
+    """The scores outside the scale of their item's rubric, or out of other points than it ends at ("4 / 5" on one that
+    ends at 10), then the trait scores outside the range of the rubric's trait.
 
-    gradings: response_id, item_id, rater_id, score, trait_scores; rubric_of: item → its rubric. A trait that the rubric
-    does not have is free.
+    gradings: response_id, item_id, rater_id, score, trait_scores, signals; rubric_of: item → its rubric. A trait that
+    the rubric does not have is free.
     """
     ranges_of: dict[str, dict[str, Scale]] = {"": {item: rubric.scale for item, rubric in rubric_of.items()}}
     for item, rubric in rubric_of.items():
@@ -68,15 +69,19 @@ def off_scale(gradings: pa.Table, rubric_of: Mapping[str, Rubric]) -> list[Offen
     offences = list[Offence]()
     for part, ranges in sorted(ranges_of.items()):
         given = pc.map_lookup(gradings["trait_scores"], pa.scalar(part), "first") if part else gradings["score"]
-        rows = ids.assign(value=given.to_pandas().astype(float))
+        most = pc.map_lookup(gradings["signals"], pa.scalar(out_of(part)), "first")
+        rows = ids.assign(value=given.to_pandas().astype(float), most=most.to_pandas().astype(float))
         low, high = (
             rows["item_id"].map({item: scale.bounds[end] for item, scale in ranges.items()}).astype(float)
             for end in (0, 1)
         )
-        for response, item, rater, value in rows[(rows["value"] < low) | (rows["value"] > high)].to_numpy().tolist():
+        is_off = (rows["value"] < low) | (rows["value"] > high)
+        is_of_other = rows[["value", "most"]].notna().all(axis=1) & high.notna() & (rows["most"] != high)
+        for response, item, rater, value, of in rows[is_off | is_of_other].to_numpy().tolist():
             ends = f"{ranges[item].min:g} to {ranges[item].max:g}"
             where = f"off the range {ends} of trait '{part}'" if part else f"off the scale {ends}"
-            rule = f"rater '{rater}' gave response '{response}' {value:g}, {where} of item '{item}'"
+            said = f"{value:g}" if np.isnan(of) else f"{value:g} out of {of:g}"
+            rule = f"rater '{rater}' gave response '{response}' {said}, {where} of item '{item}'"
             offences.append(Offence(response, rater, part or None, rule))
     return offences
 

@@ -119,7 +119,8 @@ def _request(
         **values,
     }
     longest = _TOKENS + _TOKENS_PER_CRITERION * len(rubric.criteria)
-    content = PROMPTS.fill(role, filled, frozenset(name for name in ("answers", "marked") if filled[name]))
+    sections = {name for name in ("answers", "marked") if filled[name]}
+    content = PROMPTS.fill(role, filled, frozenset({*sections, "shown" if sections else "unshown"}))
     about = {"role": role, "subject": rubric.rubric_id, "data": subject}
     return contract_request(content, contract, judge.sampling, longest, judge.structured, **about)
 
@@ -245,6 +246,12 @@ def check_revision(request: Request, reply: Reply, problem: Problem) -> Checked[
         first = error.errors()[0]
         return Checked(None, (f"malformed: {first['msg']} at {'.'.join(map(str, first['loc']))}",))
     wrong = [*_misused(subject.base, rubric, reasons), *_copied(rubric.notes, subject.marked)]
+    marks = subject.marks
+    if not (subject.marked or (marks and (marks.apart or marks.unnamed))):
+        new = [number for number, note in enumerate(rubric.notes, 1) if note not in subject.base.notes]
+        wrong += [
+            f"note {number} is new, and no answer was shown that it could rest on: leave it out" for number in new
+        ]
     if not wrong and (broken := problem(rubric)):
         wrong = [f"unusable: {broken}"]
     return Checked(None if wrong else (rubric, reasons), tuple(wrong[:5]))

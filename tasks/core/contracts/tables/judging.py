@@ -184,6 +184,11 @@ class Preferences(Row, table="preferences", key=("response_a", "response_b", "ra
     """Which is better."""
 
 
+def out_of(trait: str) -> str:
+    """The signal of the most points that a person's mark names: of a trait, or of the score ('')."""
+    return f"out_of {trait}".strip()
+
+
 class Gradings(Row, table="gradings", key=("response_id", "rater_id", "sample")):
     """One rater's grading of one response. Human scores are gradings too."""
 
@@ -208,7 +213,8 @@ class Gradings(Row, table="gradings", key=("response_id", "rater_id", "sample"))
     trait_scores: dict[str, float]
     """Trait → score in its range; traits without a usable verdict are absent."""
     signals: dict[str, float]
-    """Calibration features and the verifier's counts, by name; `averaged` for a recorded mean of several persons."""
+    """Calibration features and the verifier's counts, by name; `averaged` for a recorded mean of several persons, and
+    `out_of` for the most points that a person's mark names."""
     confidence: Share | None
     """Mean probability of the decided levels; null where the rater gives no probabilities."""
     status: Annotated[str, STATES]

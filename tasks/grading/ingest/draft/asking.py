@@ -69,7 +69,7 @@ def confirmed_roles(roles: Roles, columns: Sequence[Column], file: Path, ask: As
         guess = roles.item or _shown(roles.question)
         item = ask("Which says what question it answers? (empty: all answer the same one)", guess)
         roles = roles if item == guess else replace(roles, item=item or None, question=None)
-    if any(column.numeric for column in columns):
+    if roles.scores or any(column.numeric for column in columns):
         guess = ", ".join(_shown(pattern, roles.answer, header) for pattern in roles.scores)
         words = ask("Which hold marks that people gave? (several with commas between; empty: none)", guess)
         roles = roles if words == guess else replace(roles, scores=_names_in(words))

@@ -7,7 +7,7 @@ looks at the rows that the source makes until then.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,9 +18,9 @@ from rubricflow.tasks.core.store.cells import EssayCell, text_or_none
 from rubricflow.tasks.core.store.reshape import Counted, matching, questions_of, reshaped
 from rubricflow.tasks.core.store.sheets import told_apart
 from rubricflow.tasks.core.text.markup import is_markup, plain
-from rubricflow.tasks.core.text.tokens import decimal_of
-from rubricflow.tasks.grading.ingest.draft.guess import is_label
-from rubricflow.tasks.grading.ingest.draft.roles import Roles, points_in
+from rubricflow.tasks.core.text.tokens import decimal_of, mark_of
+from rubricflow.tasks.grading.ingest.draft.guess import is_label, words_of_marks
+from rubricflow.tasks.grading.ingest.draft.roles import Roles, is_named, points_in
 
 UNWRITTEN = "WRITE HERE"
 """What stands, in a file that `init` wrote, where a person has to write something."""
@@ -32,6 +32,7 @@ _MADE = (
     "model_answer",
     "possible",
     "mark",
+    "comment",
     "answer_id",
     "question_id",
     "question_no",
@@ -155,18 +156,34 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     mapping = {"response_id": response, "item_id": item, "author_id": author, "author_name": author_name}
     source["responses"] = {key: column for key, column in mapping.items() if column} | source["responses"]
     rows = made()
-    scores = []
-    for column in flat.scores:  # numbers alone, of which not all are 0, as of what nobody has marked yet
-        if isinstance(column, str) and column in rows.columns:
-            values = _numbers(rows[column])
-            if any(values) and len(values) == sum(rows[column] != ""):
-                scores.append(column)
+    scores = list[str]()
+    words_of, out_of = dict[str, dict[str, float | None]](), dict[str, set[float]]()
+    for column in flat.scores:
+        words = words_of_marks(rows[column]) if isinstance(column, str) and column in rows.columns else None
+        if words is None:
+            continue
+        said = [mark_of(cell) for cell in rows[column]]
+        for key, mark in zip(rows[item], said, strict=True):
+            if mark and mark.most:
+                out_of.setdefault(key.strip(), set()).add(mark.most)
+        values = [
+            mark.points if mark else words.get(cell.strip()) for mark, cell in zip(said, rows[column], strict=True)
+        ]
+        if any(values):  # all 0 are what nobody has marked yet
+            scores.append(str(column))
+            words_of[scores[-1]] = words
+            rows = rows.assign(**{scores[-1]: ["" if value is None else repr(value) for value in values]})
     source["groups"] = {_slug(group): group for group in flat.groups}
     raters = ["teacher"] if roles.title and len(scores) == 1 else told_apart([_slug(column) for column in scores])
-    source["scores"] = [{"rater": rater, "score": column} for rater, column in zip(raters, scores, strict=True)]
+    source["scores"] = [
+        {"rater": rater, "score": column}
+        | ({"words": words_of[column]} if words_of[column] else {})
+        | ({"notes": names["comment"]} if names["comment"] in rows.columns else {})
+        for rater, column in zip(raters, scores, strict=True)
+    ]
     by_number = _points_in_names(roles, wide, file, frame.columns.tolist())
     groups = ((str(key).strip(), part) for key, part in rows.groupby(item, sort=False))
-    items = [_item(flat, key, part, scores, by_number) for key, part in groups if key]
+    items = [_item(flat, key, part, scores, by_number, out_of.get(key, set())) for key, part in groups if key]
     order = {name: place for place, name in enumerate(counted.ids.get(item, {}).values())}
     items.sort(key=lambda entry: order.get(entry.item_id, 0))
     asks_wording = any(entry.question is None or entry.varies for entry in items)
@@ -176,6 +193,8 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
             source["items"]["reference_answer"] = flat.reference
     marks = _numbers(rows[scores].to_numpy().flat)
     total = points_in(roles.total) if roles.total else None
+    if total is None and roles.total in rows.columns:
+        total = max((mark.most for cell in rows[roles.total] if (mark := mark_of(cell)) and mark.most), default=None)
     return Draft(
         source={key: value for key, value in source.items() if value},
         items=tuple(items),
@@ -186,7 +205,7 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
         by_row=ROW in source["labels"].get(names["answer_id"], ()),
         student=tuple(name for name in student if name not in source["repeats"]),
         namesakes=namesakes,
-        remarks=tuple(_remarks(roles, items, rows, scores, total)),
+        remarks=(*_unusual(words_of, rows, roles), *_remarks(roles, items, rows, scores, total)),
         total=total,
     )
 
@@ -197,10 +216,12 @@ def _wide(roles: Roles, names: Mapping[str, str]) -> dict[str, Pattern]:
         return {}
     several: dict[str, Pattern | None] = {"answer": roles.answer, "question": roles.question}
     several |= {"model_answer": roles.reference, "possible": roles.points}
-    several["mark"] = next(filter(_is_pattern, roles.scores), None)
+    several |= {"mark": next(filter(_is_pattern, roles.scores), None), "comment": roles.notes}
     wide = {names[name]: pattern for name, pattern in several.items() if pattern is not None and _is_pattern(pattern)}
-    right_of_answer: Pattern = {"right_of": names["answer"]}
-    return {name: right_of_answer if isinstance(pattern, dict) else pattern for name, pattern in wide.items()}
+    return {
+        name: {"right_of": names[pattern["right_of"]]} if isinstance(pattern, dict) else pattern
+        for name, pattern in wide.items()
+    }
 
 
 def _is_pattern(pattern: Pattern | None) -> bool:
@@ -316,13 +337,18 @@ def _points_in_names(roles: Roles, wide: Mapping[str, Pattern], file: str, heade
 
 
 def _item(
-    roles: Roles, key: str, rows: pd.DataFrame, scores: Sequence[str], by_number: Mapping[str, float]
+    roles: Roles,
+    key: str,
+    rows: pd.DataFrame,
+    scores: Sequence[str],
+    by_number: Mapping[str, float],
+    out_of: Collection[float],
 ) -> DraftedItem:
-    """A question of its answers; by_number: see `_points_in_names`."""
+    """A question of its answers; by_number: see `_points_in_names`; out_of: what its marks say that they are out of."""
     wording = _only(rows, roles.question)
     place = rows[QUESTION].iloc[0] if QUESTION in rows.columns else ""
     named = by_number.get(place, by_number.get("", points_in(wording or "", is_header=False)))
-    points = _numbers(_texts(rows, roles.points))
+    points = out_of or _numbers(_texts(rows, roles.points))
     best = max(_numbers(rows[list(scores)].to_numpy().flat), default=None)
     varies = len(set(_texts(rows, roles.question))) > 1
     return DraftedItem(key, wording, _only(rows, roles.reference), max(points, default=named), best, varies)
@@ -353,6 +379,23 @@ def _numbers(cells: Any) -> list[float]:
     return [value for cell in cells if (value := decimal_of(cell)) is not None]
 
 
+def _unusual(words_of: Mapping[str, Mapping[str, float | None]], rows: pd.DataFrame, roles: Roles) -> Iterator[str]:
+    """What became of cells of marks that are none, and which columns are called marks and were not read."""
+    for column, words in words_of.items():
+        read = [f"'{word}' as {'no mark' if number is None else format(number, 'g')}" for word, number in words.items()]
+        if read:
+            yield f"'{column}': read {', '.join(read)}; `words` in the study says so, and can say otherwise"
+    for name in set(rows.columns) - {roles.total, roles.answer, roles.question} if not words_of else ():
+        cells = list(filter(None, dict.fromkeys(rows[name])))
+        is_short = 0 < sum(map(len, cells)) <= _LONGEST_ID * len(cells)
+        if is_named(str(name), "score") and is_short and words_of_marks(cells) is None:
+            shown = ", ".join(f"'{cell}'" for cell in cells[:3])
+            yield (
+                f"'{name}' is called marks and holds no numbers ({shown}): no mark was read. Say in the study what "
+                f"each word is worth: scores: [{{rater: teacher, score: {name}, words: {{{cells[0]}: 1}}}}]"
+            )
+
+
 def _remarks(
     roles: Roles, items: Sequence[DraftedItem], rows: pd.DataFrame, scores: Sequence[str], total: float | None
 ) -> Iterator[str]:
@@ -368,15 +411,14 @@ def _remarks(
     if total and most and abs(total - most) > _ROUNDING:
         yield f"the questions' points add up to {most:g}, and '{roles.total}' says {total:g}"
     if roles.total in rows.columns and len(scores) == 1:
-        numbers = pd.DataFrame(
-            {"sum": rows[scores[0]].map(decimal_of), "total": rows[roles.total].map(decimal_of)}, dtype=float
-        )
+        totals = [mark.points if (mark := mark_of(cell)) else None for cell in rows[roles.total]]
+        numbers = pd.DataFrame({"sum": rows[scores[0]].map(decimal_of), "total": totals}, dtype=float)
         sums = numbers["sum"].groupby(level=0).sum()
-        totals = numbers["total"].groupby(level=0).last().dropna()
-        wrong = disagreeing_sums(sums[totals.index], totals, total / most if total and most else None)
+        whole_marks = numbers["total"].groupby(level=0).last().dropna()
+        wrong = disagreeing_sums(sums[whole_marks.index], whole_marks, total / most if total and most else None)
         shown = "; ".join(f"row {row + 1}: {value:g} and {whole:g}" for row, value, whole in wrong[:3])
         if wrong:
-            of_all = f"{len(wrong)} of {len(totals)} rows"
+            of_all = f"{len(wrong)} of {len(whole_marks)} rows"
             yield f"the marks do not add up to '{roles.total}' in {of_all}: {shown}{'; …' if len(wrong) > 3 else ''}"
     marks = _numbers(rows[list(scores)].to_numpy().flat)
     zeros = marks.count(0.0)

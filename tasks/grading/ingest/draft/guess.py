@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ from statistics import fmean
 from rubricflow.tasks.core.contracts.settings.data import Pattern
 from rubricflow.tasks.core.store.reshape import matching
 from rubricflow.tasks.core.text.markup import is_markup
-from rubricflow.tasks.core.text.tokens import decimal_of
+from rubricflow.tasks.core.text.tokens import decimal_of, mark_of
 from rubricflow.tasks.grading.ingest.draft.roles import Roles, is_named, place_of_points, without_points
 
 _TEXT = 15
@@ -22,6 +23,10 @@ _MARKED_UP = 0.5
 _LABEL = re.compile(r"\W*[^\W\d]*\W*\d{1,3}\W?[^\W\d]?\W*")
 _ASKING = ("?", "？")
 _ENDS = (*_ASKING, ".", "。", "!", ":", "…")
+_FLAGGED = re.compile(r"([0-9][0-9.,/% ]*?)\s*(?:[*†#!?]{1,3}|[\s(\[,;–—-]+[^0-9]{1,40})")
+"""3 (late), 2*, 4/5 – copied."""
+_FEW_WORDS = 3
+"""Words that may stand in a column of marks, however few marks there are."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,12 @@ class Column:
         numbers = [decimal_of(cell) for cell in self.cells]
         return any(numbers) and None not in numbers
 
+    @cached_property
+    def marks(self) -> bool:
+        """Whether it holds marks, as `words_of_marks` has it, some of which are not 0 or say out of how many."""
+        said = [mark for cell in self.cells if (mark := mark_of(cell))]
+        return words_of_marks(self.cells) is not None and any(mark.points or mark.most for mark in said)
+
     @property
     def distinct(self) -> float:
         """Share of the rows that have a cell of their own."""
@@ -56,6 +67,23 @@ class Column:
     def may_answer(self) -> bool:
         """Whether its cells may be answers."""
         return bool(self.cells) and not self.numeric and not is_named(self.name, "response")
+
+
+def words_of_marks(cells: Iterable[str]) -> dict[str, float | None] | None:
+    """What stands in a column of marks and is none, each with its number: '3 (late)' with 3, 'absent' and '–' with
+    None. Cells with digits that say no mark ('2½') are left out. None where the column holds no marks: no cell is one,
+    or too many different ones are none."""
+    filled = [cell.strip() for cell in cells if cell.strip()]
+    others = list({cell.casefold(): cell for cell in reversed(filled) if mark_of(cell) is None}.values())[::-1]
+    flagged = {cell: match and mark_of(match[1]) for cell in others for match in [_FLAGGED.fullmatch(cell)]}
+    count = sum(mark_of(cell) is not None for cell in filled)
+    if not count or sum(mark is None for mark in flagged.values()) > max(_FEW_WORDS, count / 2):
+        return None
+    return {
+        cell: mark.points if mark else None
+        for cell, mark in flagged.items()
+        if mark or not any(map(str.isdigit, unicodedata.normalize("NFKC", cell)))
+    }
 
 
 def is_label(text: str) -> bool:
@@ -128,11 +156,11 @@ class _Free(dict[str, Column]):
 def _of_wide(answer: str, numbered: Mapping[str, list[Column]], columns: Sequence[Column]) -> Roles:
     """The roles of a file of several columns a question."""
     patterns: dict[str, str | None] = {"answer": answer}
-    for role, numeric in (("reference", False), ("points", True), ("score", True), ("question", False)):
+    for role, of_numbers in (("reference", False), ("points", True), ("score", True), ("question", False)):
         patterns[role] = None
         for name, group in numbered.items():
-            is_numeric = any(column.numeric for column in group)
-            if name not in patterns.values() and is_named(group[0].name, role) and is_numeric == numeric:
+            has_numbers = any(column.marks if role == "score" else column.numeric for column in group)
+            if name not in patterns.values() and is_named(group[0].name, role) and has_numbers == of_numbers:
                 patterns[role] = name
                 break
     used = {column.name for name in patterns.values() if name for column in numbered[name]}
@@ -155,15 +183,16 @@ def _of_rows(columns: Sequence[Column]) -> Roles:
     student."""
 
     def is_score(column: Column) -> bool:
-        # What all of several rows have is of the class and not of an answer.
-        return column.numeric and not len(column.rows) == len(column.cells) > 1 == len(set(column.cells))
+        # A number that all of several rows have is of the class and not of an answer.
+        is_same = len(column.rows) == len(column.cells) > 1 == len(set(column.cells))
+        return column.marks and not (is_same and column.numeric)
 
     free = _Free(columns)
-    total = free.first("total", lambda column: column.numeric)
+    total = free.first("total", lambda column: column.marks)
     numbers = free.every("number")
     reference = free.first("reference", lambda column: column.length >= 1 and not column.numeric)
     points = free.first("points", lambda column: column.numeric and place_of_points(column.name) is None)
-    scores: tuple[Pattern, ...] = free.every("score", is_score)
+    scores: tuple[Pattern, ...] = (*free.every("score", is_score), *free.every("marker", is_score))
     wording = free.first("wording", lambda column: bool(column.cells) and not column.numeric)
     answer: Pattern | None = _alike(free, "answer") or free.first("answer", lambda column: column.may_answer)
     answer = answer or _alike(free, "question") or _named_by_questions(free)
@@ -173,10 +202,19 @@ def _of_rows(columns: Sequence[Column]) -> Roles:
         texts = [column for column in free.values() if column.length >= _TEXT and not column.numeric]
         longest = [column.name for column in sorted(texts, key=lambda column: -column.length)[:1]]
         answer = next(iter(free.take(longest)), None)
-    if len(_names(answer)) > 1:  # marks are to the right of each answer, or nowhere
-        header = [column.name for column in columns]
-        right = [next(iter(header[header.index(name) + 1 :]), None) for name in _names(answer)]
-        scores = ({"right_of": "answer"},) if right and all(name in scores for name in right) else ()
+    notes: Pattern | None = None
+    if isinstance(answer, tuple):
+        # Marks are to the right of each answer or, of several, nowhere, and comments to the right of these.
+        places = [place for place, column in enumerate(columns) if column.name in answer]
+        right, next_but_one = (
+            [column for place in places for column in columns[place + step : place + step + 1]] for step in (1, 2)
+        )
+        are_marks = len(right) == len(places) and all(is_named(column.name, "score") for column in right)
+        if are_marks and any(column.name in scores for column in right):
+            scores = ({"right_of": "answer"},)
+            notes = {"right_of": "mark"} if all(is_named(column.name, "comment") for column in next_but_one) else None
+        elif len(answer) > 1:
+            total, scores = total or next(iter(map(str, scores)), None), ()
     return replace(
         _people(free, numbers),
         answer=answer,
@@ -185,6 +223,7 @@ def _of_rows(columns: Sequence[Column]) -> Roles:
         item=item,
         reference=reference,
         scores=scores,
+        notes=notes,
         points=points,
         html=_marked_up([column for column in columns if column.name in _names(answer)]),
     )
@@ -231,8 +270,16 @@ def _alike(free: _Free, role: str) -> tuple[str, ...] | None:
 def _named_by_questions(free: _Free) -> tuple[str, ...] | None:
     """The free columns of texts that are named by the question that they answer, as forms write them. Of several a
     name of four words that asks nothing is one, too, where long texts stand below it. A single one asks, and holds the
-    longest texts of the file and no questions."""
-    texts = [column for column in free.values() if column.cells and not column.numeric]
+    longest texts of the file and no questions. Names of students, and marks of another column and comments on it, are
+    none."""
+    texts = [
+        column
+        for column in free.values()
+        if column.cells
+        and not (column.numeric or is_named(column.name, "name") or is_named(column.name, "group"))
+        and not (is_named(column.name, "comment") and any(name in column.name for name in free.keys() - {column.name}))
+        and not (is_named(column.name, "score") and any(name in column.name for name in free.keys() - {column.name}))
+    ]
     questions = [
         column for column in texts if asks(column.name) or (column.length >= _TEXT and len(column.name.split()) >= 4)
     ]

@@ -15,6 +15,7 @@ from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.data import QUESTION, Pattern
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
 from rubricflow.tasks.core.store.reshape import matching
+from rubricflow.tasks.core.text.tokens import UNIT_OF_POINTS
 
 PLATFORMS = Path(__file__).parents[1] / "platforms"
 
@@ -34,6 +35,8 @@ class Roles:
     """A model answer."""
     scores: tuple[Pattern, ...] = ()
     """Marks by people, a column each."""
+    notes: Pattern | None = None
+    """What the only rater says to the students of a wide file."""
     points: Pattern | None = None
     """The most points that an answer can earn."""
     response: str | None = None
@@ -162,10 +165,6 @@ def _without_accents(text: str) -> str:
 
 
 _NUMBER = r"(?P<points>[0-9]{1,4}(?:[.,][0-9]{1,2})?)"
-_UNIT = (
-    r"(?:p|pt|pts|pkte?|punkte?n?|punktzahl|points?|marks?|ptos?|puntos?|punti|punto|pontos?|punten|poäng|poeng|point|"
-    r"pistettä|piste|pkt|punkty|punktów|pkt|be|vp|балл(?:а|ов|ы)?|б|分|点|점)\.?"
-)
 _MOST = (
     r"(?:max(?:imal|imum|imale?|\.)?\s*(?:punkte?|punktzahl|points?|marks?)?|"
     r"von|out of|of|sur|de|su|av|van|z|из|/|満点)"
@@ -173,12 +172,12 @@ _MOST = (
 _FORMS = tuple(
     re.compile(form, re.IGNORECASE)
     for form in (  # the last three are for headers alone: a question may end with 'compute 1 / 2'
-        rf"[(\[（]\s*{_MOST}[\s.:]*{_NUMBER}\s*(?:{_UNIT})?\s*[)\]）]",
-        rf"[(\[（]\s*{_NUMBER}\s*{_UNIT}\s*[)\]）]",
-        rf"[(\[（]?\s*(?<!\w)(?:{_UNIT}|{_MOST})\s*[:=：]\s*{_NUMBER}\s*(?:{_UNIT})?\s*[)\]）]?\s*$",
-        rf"(?:^|[,;:?.!)–—-]\s|[0-9][.:)]?\s)\s*{_NUMBER}\s*{_UNIT}\s*$",
-        rf"(?<!\w)max(?:imal|imum|\.)?\s*{_NUMBER}\s*(?:{_UNIT})?\s*$",
-        rf"(?<![0-9])/\s*{_NUMBER}\s*(?:{_UNIT})?\s*$",
+        rf"[(\[（]\s*{_MOST}[\s.:]*{_NUMBER}\s*(?:{UNIT_OF_POINTS})?\s*[)\]）]",
+        rf"[(\[（]\s*{_NUMBER}\s*{UNIT_OF_POINTS}\s*[)\]）]",
+        rf"[(\[（]?\s*(?<!\w)(?:{UNIT_OF_POINTS}|{_MOST})\s*[:=：]\s*{_NUMBER}\s*(?:{UNIT_OF_POINTS})?\s*[)\]）]?\s*$",
+        rf"(?:^|[,;:?.!)–—-]\s|[0-9][.:)]?\s)\s*{_NUMBER}\s*{UNIT_OF_POINTS}\s*$",
+        rf"(?<!\w)max(?:imal|imum|\.)?\s*{_NUMBER}\s*(?:{UNIT_OF_POINTS})?\s*$",
+        rf"(?<![0-9])/\s*{_NUMBER}\s*(?:{UNIT_OF_POINTS})?\s*$",
         r"(?<![0-9]{3})/(?P<points>[0-9]{1,4}[.,][0-9]{1,2})\s*$",
     )
 )

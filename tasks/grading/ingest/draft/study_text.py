@@ -32,7 +32,8 @@ _ABOUT: Mapping[str, str] = {
     "take it out to leave names behind.",
     "groups": "Groups that the report compares: is the grading as good for each?",
     "scores": "Marks that people gave; rater is whoever gave them. They stand as these answers' scores, teach the\n"
-    "scale and show how far to trust it. `notes: COLUMN` next to `score` names the rater's words to the student.\n"
+    "scale and show how far to trust it. `notes: COLUMN` next to `score` names the rater's words to the student,\n"
+    "`words` what a cell that is no number stands for: {absent: null} is no mark, {absent: 0} is one of 0.\n"
     "`marks: calibrate` at the end of this file would let marks teach alone, and score every answer anew.",
 }
 _ROW_IDS = "Nothing in the file tells answers apart but their row: keep its order, or name a column with students here."
@@ -151,8 +152,8 @@ def _inline(value: Any) -> str:
         return f"{{{', '.join(f'{_inline(name)}: {_inline(element)}' for name, element in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_inline, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
+    if value is None or isinstance(value, bool | float):
+        return "null" if value is None else str(value).lower()
     text = str(value)
     if _NEEDS_NO_QUOTES.fullmatch(text) and text.casefold() not in ("true", "false", "null"):
         return text

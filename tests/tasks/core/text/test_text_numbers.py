@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import string
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from rubricflow.tasks.core.contracts.settings.judge import Reader
 from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.foreign import json_keys, read_score
 from rubricflow.tasks.core.store.cells import as_number
-from rubricflow.tasks.core.text.tokens import decimal_of, number_of
+from rubricflow.tasks.core.text.tokens import Mark, decimal_of, mark_of, number_of
 
 FOREIGN = [
     "٣",
@@ -124,3 +126,41 @@ def test_an_endless_number_is_refused_and_not_a_defect() -> None:
 )
 def test_a_comma_is_a_decimal_sign_but_where_it_may_part_thousands(text: str, number: float | None) -> None:
     assert decimal_of(text) == number
+
+
+@given(
+    st.decimals(0, 9999, places=2),
+    st.decimals("0.5", 999, places=1),
+    st.sampled_from(["/", " / ", " von ", " out of ", "\u00a0/\u00a0", " sur ", " из "]),
+    st.sampled_from(["", " P.", " pts", " Punkte", " (70 %)"]),
+    st.booleans(),
+)
+def test_a_mark_is_read_in_all_ways_of_writing_it(
+    points: Decimal, most: Decimal, of: str, unit: str, is_comma: bool
+) -> None:
+    written = f"{points}{of}{most}{unit}"
+    assert mark_of(written.replace(".", ",") if is_comma and not unit.endswith("P.") else written) == Mark(
+        float(points), float(most)
+    )
+    assert mark_of(f"{points} %") == Mark(float(points), 100)
+    assert mark_of(f"--{of}{most}{unit}") == Mark(None, float(most))
+
+
+@given(st.text("0123456789.,/%- evonptsP()½٣", max_size=9))
+def test_whatever_is_a_number_is_a_mark_and_no_mark_is_more_than_its_digits_say(text: str) -> None:
+    mark, number = mark_of(text), decimal_of(text)
+    assert number is None or "e" in text or mark == Mark(number, None)
+    if mark and mark.points is not None:
+        digits = re.findall(r"[0-9]*[.,]?[0-9]+", text)
+        assert abs(mark.points) == float(digits[0].replace(",", "."))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "–", "abc", "½", "2½/5", "3rd", "3 apples", "4/5/2026", "3/5 (late)", "1,000 / 2", "A-"]
+)
+def test_what_is_no_mark_is_none(text: str) -> None:
+    assert mark_of(text) is None
+
+
+def test_a_question_that_is_worth_nothing_has_no_mark() -> None:
+    assert mark_of("0.00 / 0") == mark_of("-- / 0") == Mark(None, None)

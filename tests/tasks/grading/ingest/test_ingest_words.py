@@ -45,7 +45,7 @@ def test_an_unknown_word_is_named_with_its_place_and_the_known_words() -> None:
     assert (stop.value.file, stop.value.row, stop.value.field) == ("x.csv", 2, "verdict")
 
 
-@pytest.mark.parametrize("cell", ["good", "NA", "n/a", "-", "4/5", "1 000", "5%", "½", "٣", True, b"1"])
+@pytest.mark.parametrize("cell", ["good", "NA", "n/a", "-", "4/5/x", "1 000", "2½", "½", "٣", True, b"1"])
 def test_without_words_what_is_no_number_is_refused_with_what_to_do(cell: Any) -> None:
     with pytest.raises(InputError, match=r"is not a finite number .*'words'"):
         scored({}, cell)
@@ -55,6 +55,15 @@ def test_without_words_what_is_no_number_is_refused_with_what_to_do(cell: Any) -
 def test_what_only_looks_like_one_is_refused(cell: str) -> None:
     with pytest.raises(InputError, match=f"'{re.escape(cell)}' is not a finite number"):
         scored({}, cell)
+
+
+def test_a_mark_may_say_out_of_how_many_points_it_is_and_keeps_that() -> None:
+    rater = {"rater": "a", "score": "s", "traits": {"ideas": "i"}, "words": {"3/4": 1}}
+    source = Source.model_validate({"file": "x.csv", "scores": [rater]})
+    (read,) = scores(Chunk(source, pd.DataFrame({"s": ["4/5", "-- / 5", "3/4"], "i": ["", "85 %", "2"]})))
+    assert read.score == [4, None, 1]
+    assert read.traits == [[], [("ideas", 85)], [("ideas", 2)]]
+    assert read.signals == [[("out_of", 5)], [("out_of ideas", 100)], []]
 
 
 def test_traits_take_the_words_of_their_rater() -> None:

@@ -38,8 +38,8 @@ def rubric(top: float, *criteria: str) -> Rubric:
 RUBRIC_OF = {"i": rubric(5, "P1", "P3", "P3.a"), "j": rubric(9, "P1", "P2")}
 
 
-def gradings(*rows: tuple[str, float | None, dict[str, float]]) -> pa.Table:
-    same = {"rater_id": "a", "rater_kind": "human", "sample": 0, "signals": {}, "status": "scored"}
+def gradings(*rows: tuple[str, float | None, dict[str, float]], **signals: float) -> pa.Table:
+    same = {"rater_id": "a", "rater_kind": "human", "sample": 0, "signals": signals, "status": "scored"}
     records = [
         {"response_id": f"x{n}", "item_id": item, "score": score, "trait_scores": traits} | same
         for n, (item, score, traits) in enumerate(rows)
@@ -58,6 +58,12 @@ def test_a_score_off_the_scale_of_its_own_item_is_named(score: float) -> None:
     (found,) = off_scale(gradings(("j", 9, {}), ("i", None, {}), ("i", score, {})), RUBRIC_OF)
     rule = f"rater 'a' gave response 'x2' {score:g}, off the scale 0 to 5 of item 'i'"
     assert found == Offence("x2", "a", None, rule)
+
+
+def test_a_mark_out_of_other_points_than_its_scale_ends_at_is_named() -> None:
+    assert [one.response_id for one in off_scale(gradings(("i", 4, {}), ("j", 4, {}), out_of=5), RUBRIC_OF)] == ["x1"]
+    found = off_scale(gradings(("i", 4, {"t": 2}), ("i", 4, {}), **{"out_of t": 5}), RUBRIC_OF)
+    assert [(one.response_id, one.part) for one in found] == [("x0", "t")]
 
 
 @pytest.mark.parametrize("mark", [-1.0, 3.5])

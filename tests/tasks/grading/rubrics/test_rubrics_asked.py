@@ -137,6 +137,9 @@ REVISED = {
 }
 
 
+SHOWN = (MarkedAnswer("A has the longest time.", 1.0),)
+
+
 def revised(**changes: Any) -> dict[str, Any]:
     return copy.deepcopy(REVISED) | changes
 
@@ -177,7 +180,7 @@ def test_a_revision_is_a_rubric_that_can_be_locked_with_its_reasons() -> None:
 
 
 def test_without_answers_nothing_is_said_of_them() -> None:
-    asking = judge(REVISED)
+    asking = judge(revised(notes=[]))
     revisions([ReviewedRubric(RUBRIC, "", RUBRIC)], asking, broken)
     (prompt,) = prompts(asking)
     assert "people's scores differ" not in prompt
@@ -204,7 +207,7 @@ def test_a_revision_that_forgets_or_breaks_something_is_asked_for_again(
     changes: dict[str, Any], violation: str
 ) -> None:
     asking = judge(revised(**changes), REVISED)
-    ((rubric, _),) = revisions([ReviewedRubric(RUBRIC, "", RUBRIC)], asking, broken)
+    ((rubric, _),) = revisions([ReviewedRubric(RUBRIC, "", RUBRIC, marked=SHOWN)], asking, broken)
     assert len(rubric.criteria) == 4
     assert violation in prompts(asking)[1]
 
@@ -217,7 +220,7 @@ def test_a_group_within_a_group_is_one_of_its_members() -> None:
         one("C", "Ends.", ["C"]),
     ]
     ((rubric, _),) = revisions(
-        [ReviewedRubric(RUBRIC, "", RUBRIC)],
+        [ReviewedRubric(RUBRIC, "", RUBRIC, marked=SHOWN)],
         judge({"groups": groups, "criteria": criteria, "notes": [], "reasons": []}),
         broken,
     )
@@ -229,7 +232,7 @@ def test_what_costs_points_stays_a_misconception() -> None:
     false = criterion("M", text="Salt is sweet.", kind="misconception", weight=-1.0)
     old = RUBRIC.model_copy(update={"criteria": (*CRITERIA, false)})
     reply = revised(criteria=[*REVISED["criteria"], one("M", "Salt is sweet.", ["M"], points=-1)])
-    ((rubric, _),) = revisions([ReviewedRubric(old, "", old)], judge(reply), broken)
+    ((rubric, _),) = revisions([ReviewedRubric(old, "", old, marked=SHOWN)], judge(reply), broken)
     assert (rubric.criteria[-1].kind, rubric.criteria[-1].weight) == ("misconception", -1)
 
 
@@ -261,6 +264,17 @@ def test_a_note_may_not_carry_the_words_of_a_student(note: str, again: bool) -> 
     assert len(rubric.notes) == 1
 
 
+def test_without_an_answer_that_is_shown_notes_are_kept_and_none_is_new() -> None:
+    noted = RUBRIC.model_copy(update={"notes": ("A list counts.",)})
+    kept = revised(notes=[{"note": "A list counts.", "why": "It holds."}])
+    asking = judge(REVISED, kept)
+    ((rubric, _),) = revisions([ReviewedRubric(noted, "", noted)], asking, broken)
+    assert rubric.notes == ("A list counts.",)
+    first, second = prompts(asking)
+    assert "two of the answers" not in first
+    assert "note 1 is new" in second
+
+
 def test_notes_are_part_of_the_guide_that_is_shown_again() -> None:
     noted = RUBRIC.model_copy(update={"notes": ("A list counts.",)})
     assert noted.guide == f"{GUIDE}\n\nScoring notes:\n- A list counts."
@@ -273,4 +287,4 @@ def test_notes_are_part_of_the_guide_that_is_shown_again() -> None:
 def test_a_rubric_whose_top_cannot_be_reached_is_asked_for_again() -> None:
     asking = judge(REVISED, REVISED, REVISED)
     with pytest.raises(InputError, match="unusable: no answer can get 2"):
-        revisions([ReviewedRubric(RUBRIC, "", RUBRIC)], asking, lambda rubric: "no answer can get 2")
+        revisions([ReviewedRubric(RUBRIC, "", RUBRIC, marked=SHOWN)], asking, lambda rubric: "no answer can get 2")
