@@ -218,7 +218,7 @@ def edges_page(study: str, nodes: Rows, edges: Rows) -> str:
     texts = {(row["rubric_id"], row["criterion_id"]): say.cut(row["text"], 300) for row in nodes}
     lines = [
         (
-            row["rubric_id"],
+            say.cut(row["rubric_id"], 40),
             *(texts.get((row["rubric_id"], row[end]), row[end]) for end in ("child", "parent")),
             DROPPED[row["dropped"]] if row["dropped"] else RELATIONS[row["relation"]],
             row["detail"] or "–",
@@ -227,7 +227,7 @@ def edges_page(study: str, nodes: Rows, edges: Rows) -> str:
     ]
     title = f"{sum(row['kept'] for row in edges):,} of {len(edges):,} proposed dependencies are in a graph"
     heads = ("Rubric", "Criterion", "depends on", "how, or why not", "Reason")
-    table = Grid(heads, [tuple(map(say.visible, line)) for line in lines], "stack")
+    table = Grid(heads, [tuple(map(say.visible, line)) for line in lines], "stack edges")
     section = Section("edges", "Edges", "What depends on what, and why", parts=[table])
     return rendered(Page("Edges", say.name(study), title, [section] if edges else []))
 

@@ -69,7 +69,7 @@ DROPPED: Mapping[str, str] = {
     "duplicate": "proposed twice",
     "cycle": "it would close a circle",
     "voted_out": "people voted against it",
-    "one_order": "the annotator did not name it in every order of the rubric",
+    "one_order": "not named in every order of the rubric",
 }
 """Why a proposed edge is not in the graph."""
 
