@@ -6,8 +6,9 @@ what rewards by each leak and preserve; and what any reward could preserve at mo
 
 devai: requirements on software tasks, with people's prerequisites (`people.yaml`) and people's verdicts on the work of
 three agents; the requirements of every third task, in the order of their names, are those on which wording was chosen,
-and `--part held` writes the others.
-healthbench: 40 rubrics drawn by chance among those of 5 to 15 criteria under conversations of at most 1,500 characters.
+and `--part held` writes the others; `--examples 13` takes people's graphs of the former and shows them to the model.
+healthbench: 40 rubrics, or as many as `--rubrics` says, drawn by chance among those of 5 to 15 criteria under
+conversations of at most 1,500 characters; a longer draw begins with a shorter one. Its edges: `graph_claims.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, RubricGraphs
-from rubricflow.tasks.core.store.warehouse import Warehouse
+from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 from rubricflow.tasks.rewards.graph.subject import authored, subjects
 from rubricflow.tasks.rewards.reward.aggregate import RULES, aggregate
 from rubricflow.tasks.rewards.reward.compiled import compile_graph
@@ -77,6 +78,7 @@ def devai(data: Path, to: Path, part: str) -> dict[str, Any]:
             ]
         graphs.append({"rubric_id": name, "edges": edges})
     (to / "people.yaml").write_text(yaml.safe_dump({"graphs": graphs}))
+    (to / "examples.yaml").write_text(yaml.safe_dump({"graphs": graphs[::3]}))
     (to / "items.jsonl").write_text("\n".join(map(json.dumps, items)))
     marked = verdicts[verdicts["rater"] == "human"].groupby(["task", "agent"], as_index=False)["satisfied"].mean()
     work = {"response_id": marked["task"] + "/" + marked["agent"], "item_id": marked["task"]}
@@ -111,12 +113,12 @@ def devai(data: Path, to: Path, part: str) -> dict[str, Any]:
     return {"data": {"sources": sources}, "graph": {"profile": "work"}, "reward": REWARD | {"rater": "people"}}
 
 
-def healthbench(data: Path, to: Path, part: str) -> dict[str, Any]:
-    """Forty prompts of HealthBench with their completions, and the study without its name."""
+def healthbench(data: Path, to: Path, rubrics: int) -> dict[str, Any]:
+    """Prompts of HealthBench with their completions, and the study without its name."""
     folder = data / "healthbench"
     prompts = pd.read_parquet(folder / "prompts_rubrics.parquet")
     fits = prompts["n_criteria"].between(5, 15) & (prompts["conversation_json"].str.len() <= 1500)
-    prompts = prompts[fits].sort_values("prompt_key").sample(40, random_state=39)
+    prompts = prompts[fits].sort_values("prompt_key").sample(rubrics, random_state=39)
     prompts.to_parquet(to / "prompts_rubrics.parquet")
     for name in ("completions", "judge_verdicts"):
         rows = pd.read_parquet(folder / f"{name}.parquet")
@@ -128,16 +130,18 @@ def healthbench(data: Path, to: Path, part: str) -> dict[str, Any]:
     }
 
 
+def only_run(folder: Path, warehouse: Path) -> Run:
+    """The run of a folder's study."""
+    name = load_study(folder / "study.yaml").name
+    (run,) = (run for run in Warehouse.open(warehouse).runs() if run.startswith(name))
+    return Warehouse.open(warehouse).run(run)
+
+
 def measure(folder: Path, warehouse: Path) -> None:
     """How a finished run's graphs, every earlier requirement as a parent, and flat rewards stand to people's graphs."""
     study = load_study(folder / "study.yaml")
     assert study.reward is not None
-    run = next(
-        one
-        for name in Warehouse.open(warehouse).runs()
-        if name.startswith(study.name)
-        for one in [Warehouse.open(warehouse).run(name)]
-    )
+    run = only_run(folder, warehouse)
     bundles = unlocked(run.table(Bundles, "lock").to_pylist())
     items = run.table(Items, "ingest").to_pylist()
     people = {name: one.graph for name, one in authored(folder / "people.yaml", subjects(items, bundles)).items()}
@@ -231,15 +235,23 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--warehouse", type=Path)
     parser.add_argument("--to", type=Path, required=True)
+    parser.add_argument("--orders", type=int, default=2)
+    parser.add_argument("--examples", type=int, default=0)
+    parser.add_argument("--rubrics", type=int, default=40)
     parser.add_argument("--part", choices=("all", "chosen", "held"), default="all")
     given = parser.parse_args()
     if given.what == "measure":
         measure(given.to, given.warehouse)
         return
     given.to.mkdir(parents=True, exist_ok=True)
-    study = {"devai": devai, "healthbench": healthbench}[given.what](given.data, given.to, given.part)
+    if given.what == "devai":
+        study = devai(given.data, given.to, given.part)
+    else:
+        study = healthbench(given.data, given.to, given.rubrics)
     study |= {"name": f"graphs_{given.what}", "marks": "calibrate", "rubrics": RUBRICS}
-    study["graph"] |= {"backend": "openai", "engine": ENGINE}
+    study["graph"] |= {"backend": "openai", "engine": ENGINE, "orders": given.orders}
+    if given.examples:
+        study["graph"] |= {"file": "examples.yaml", "examples": given.examples}
     (given.to / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
 
 
