@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.errors import StoreError, UserError, first_line
-from rubricflow.tasks.core.contracts.schema import Row, TableRef, schema
+from rubricflow.tasks.core.contracts.schema import TableRef, schema
 from rubricflow.tasks.core.contracts.tables import BY_NAME, TABLES
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
 from rubricflow.tasks.core.store.files import MEMORY, aside, pattern, unsealed, write_atomically
@@ -85,18 +85,21 @@ def _views(run: Run) -> duckdb.DuckDBPyConnection:
             source = f"read_parquet([{', '.join(quoted(pattern(file)) for file in files)}], hive_partitioning = false)"
             connection.execute(f"CREATE VIEW {row.table} AS SELECT * FROM {source}")
         else:
-            connection.execute(f"CREATE VIEW {row.table} AS SELECT {_nulls(row)} WHERE false")
+            connection.execute(f"CREATE VIEW {row.table} AS SELECT {_nulls()[row.table]} WHERE false")
     joined_views(connection, run.run_id)
     return connection
 
 
 @cache
-def _nulls(row: type[Row]) -> str:
-    """What a query selects for a table that has no rows, so that it has the table's columns."""
-    with duckdb.connect() as connection:
-        connection.register(row.table, schema(row).empty_table())
-        described = connection.execute(f"DESCRIBE {row.table}").fetchall()
-    return ", ".join(f'CAST(NULL AS {kind}) AS "{column}"' for column, kind, *_ in described)
+def _nulls() -> dict[str, str]:
+    """Table → what a query selects where it has no rows, so that it has the table's columns."""
+    found = {}
+    with duckdb.connect() as connection:  # a database for each would cost a command a second
+        for row in TABLES:
+            connection.register("described", schema(row).empty_table())
+            columns = connection.execute("DESCRIBE described").fetchall()
+            found[row.table] = ", ".join(f'CAST(NULL AS {kind}) AS "{column}"' for column, kind, *_ in columns)
+    return found
 
 
 def joined_views(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
@@ -267,7 +270,7 @@ def statements(warehouse: Warehouse) -> str:
         if any(warehouse.root.glob(f"*/{row.table}/*/*.parquet")):
             views[row.table] = _ROWS.format(files=quoted(f"{root}/*/{row.table}/*/*.parquet"))
         else:
-            views[row.table] = f"\nSELECT CAST(NULL AS VARCHAR) AS run_id, {_nulls(row)} WHERE false"
+            views[row.table] = f"\nSELECT CAST(NULL AS VARCHAR) AS run_id, {_nulls()[row.table]} WHERE false"
     lines = [f"CREATE OR REPLACE VIEW {name} AS{query};" for name, query in views.items()]
     lines += [f"CREATE OR REPLACE VIEW {name} AS\n{query};" for name, query in joins().items()]
     return "\n\n".join(
