@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib.util
 import os
@@ -9,6 +10,7 @@ import resource
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,9 @@ os.environ |= {
     "GX_ANALYTICS_ENABLED": "false",
     "HF_HUB_OFFLINE": "1",
     "CUDA_VISIBLE_DEVICES": "",  # figures are a processor's, in whose arithmetic the tests say how near is equal
+    "PREFECT_API_REQUEST_TIMEOUT": "300",  # on a busy machine a server of Prefect answers late, and is waited for
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "300",
+    "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "300",
     "OMP_NUM_THREADS": "1",  # the models are tiny: a second thread waits more than it computes, twice under xdist
 }
 
@@ -38,6 +43,7 @@ if importlib.util.find_spec("hypothesis"):  # the environment of tests/engines h
 # Nothing waits for the disk: what survives a power cut no test can say.
 os.fsync = lambda descriptor: None  # type: ignore[assignment]
 
+atexit.register(gc.unfreeze)  # nanobind, under DuckDB, takes for leaks what is not collected at the end
 gc.disable()  # until all tests are collected: what that imports stays, and would be gone through again and again
 
 HOUSE = Path(__file__).resolve().parents[1]
@@ -49,7 +55,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()
+    gc.freeze()  # pytest ends with a collection, and xdist interrupts a process that takes 5 s to end
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -69,9 +75,13 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 def prefect_server() -> Iterator[None]:
     """A Prefect server of the tests' own. It costs seconds: a module asks for it only where Prefect is what is
     tested, and other modules' flows are plain calls."""
+    import httpx
     from prefect.testing.utilities import prefect_test_harness
 
-    with prefect_test_harness(server_startup_timeout=120):
+    with ExitStack() as server:
+        with pytest.MonkeyPatch.context() as patch:  # the harness gives up a server whose first answer takes 5 s
+            patch.setattr(httpx, "Client", partial(httpx.Client, timeout=300))
+            server.enter_context(prefect_test_harness(server_startup_timeout=300))
         yield
 
 
