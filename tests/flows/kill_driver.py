@@ -308,9 +308,14 @@ class Trial:
 
         import rubricflow.flows.cli
         import rubricflow.flows.grade  # noqa: F401
+        from rubricflow.tasks.core.llm import prices
+        from rubricflow.tasks.core.store import catalogue
+        from rubricflow.tasks.core.text import languages
 
+        # What every run loads once, so that no child has to.
         if not plain_checks:
-            import great_expectations  # noqa: F401  (so that no child has to)
+            import great_expectations  # noqa: F401
+        prices.table_in_words(), languages.language_of("heat moves"), catalogue._nulls()
 
         self.folder, self.plain_checks = folder, plain_checks
         self.study = make_study(folder / "study")

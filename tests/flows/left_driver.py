@@ -19,7 +19,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 GRADE = [sys.executable, "-m", "rubricflow.flows.cli", "grade"]
-GONE_S = 10.0
+GONE_S = 120.0
 """After how long nothing may be left."""
 
 

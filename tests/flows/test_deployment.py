@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,8 @@ import psutil
 import pytest
 import yaml
 from builders.command import last_run
+from builders.loopback import free_port
+from builders.waiting import until
 from prefect.flows import load_flow_from_entrypoint
 from tiny_study import make_study
 
@@ -68,19 +69,18 @@ class Guided(NamedTuple):
 def guided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guided]:
     """Types the guide's block of commands in the checkout, in terminals of its own where the guide says so.
 
-    Another port, a home of Prefect's, a warehouse of the test's own and shorter waits are all that differs from the
-    guide.
+    Another port, a home of Prefect's, a warehouse of the test's own, shorter waits and more patience are all that
+    differs from the guide.
     """
     folder = tmp_path_factory.mktemp("guided")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "RUBRICFLOW_"))
     }
     environment |= {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_SERVER_API_PORT": port}
-    environment |= {"PREFECT_WORKER_QUERY_SECONDS": "2"}
-    api = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/", timeout=30)
+    environment |= {"PREFECT_WORKER_QUERY_SECONDS": "2", "PREFECT_API_REQUEST_TIMEOUT": str(PATIENCE_S)}
+    environment |= {f"PREFECT_SERVER_DATABASE_{name}TIMEOUT": str(PATIENCE_S) for name in ("", "CONNECTION_")}
+    api = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/", timeout=PATIENCE_S)
     terminals: list[subprocess.Popen[bytes]] = []
 
     def typed(command: str) -> None:
@@ -97,7 +97,7 @@ def guided(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guided]:
                 own: Any = {"cwd": HOUSE, "env": environment, "stdout": log, "stderr": log, "start_new_session": True}
                 terminals.append(subprocess.Popen(words, **own))
             if words[1] == "server":
-                _until(lambda: _answers(api))
+                until(lambda: _answers(api))
             return
         done = subprocess.run(words, cwd=HOUSE, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -148,7 +148,7 @@ def test_a_failing_checkpoint_sets_its_automation_off(guided: Guided, tmp_path: 
         found = _asked(guided, "POST", "events/filter", {"filter": named})["events"]
         return [event["resource"]["prefect.resource.name"] for event in found]
 
-    _until(lambda: "rubricflow checkpoint failed" in names())
+    until(lambda: "rubricflow checkpoint failed" in names())
 
 
 def _answers(api: httpx.Client) -> bool:
@@ -176,13 +176,5 @@ def _ended(guided: Guided, wanted: Callable[[dict[str, Any]], bool]) -> dict[str
     def has_ended() -> bool:
         return any(run["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED") for run in found())
 
-    _until(has_ended)
+    until(has_ended)
     return found()[0]
-
-
-def _until(is_so: Callable[[], object]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not is_so():
-        if time.monotonic() > give_up:
-            raise TimeoutError("a step of the guide never came to its end")
-        time.sleep(0.5)

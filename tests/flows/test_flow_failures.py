@@ -169,7 +169,7 @@ def test_every_fault_becomes_what_the_setting_says(serve, caplog, fault: str, on
     server, tuned = serve(play), dict(tuned)
     if fault == "down":
         server.close()
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     more = {"deadline": tuned.pop("deadline", 20.0), "on_failure": on_failure, "engine": tuned}
     expected = under_stop if on_failure == "stop" else under_none
     with reward_of(server, **more) as reward:
@@ -184,10 +184,11 @@ def test_every_fault_becomes_what_the_setting_says(serve, caplog, fault: str, on
             counted = reward.unscored
             assert set(counted) <= reasons if isinstance(reasons, set) else counted == reasons
             assert sum(counted.values()) == rewards.count(None)
-            loud = [record for record in caplog.records if record.levelno >= logging.WARNING]
+            ours = [record for record in caplog.records if record.name.startswith("rubricflow")]
+            loud = [record for record in ours if record.levelno >= logging.WARNING]
             assert bool(loud) == bool(reasons)
             assert any("ALARM" in record.getMessage() for record in loud) == (None in rewards and PAID not in rewards)
-    assert threading.active_count() <= threads
+    assert set(threading.enumerate()) <= threads
 
 
 def test_one_hanging_call_delays_its_own_batch_alone(serve) -> None:
@@ -201,7 +202,7 @@ def test_one_hanging_call_delays_its_own_batch_alone(serve) -> None:
         assert slow.is_alive()
         assert paid == [[pytest.approx(PAID)]] * 5
         server.close()
-        slow.join(30)
+        slow.join()
 
 
 def test_batches_share_the_concurrency_of_the_backend(serve) -> None:
@@ -267,17 +268,17 @@ def test_a_model_in_this_process_takes_turns_and_nobody_waits_for_ever() -> None
 
     def answer(questions: Any) -> list[Reply]:
         begun.set()
-        go_on.wait(30)
+        go_on.wait()
         decisions = [{c.id: {"level": 1} for c in question.criteria} for question in questions]
         return [Reply(text=json.dumps({"decisions": of})) for of in decisions]
 
     def opened(store: ReplyStore) -> Rater:
         return Rater("offline", "simulated", Offline("t", answer))
 
-    with reward_by(opened, on_failure="none", deadline=0.5) as reward:
+    with reward_by(opened, on_failure="none", deadline=1.5) as reward:
         slow = threading.Thread(target=lambda: reward.score(rollouts("slowly")))
         slow.start()
-        begun.wait(10)
+        begun.wait()
         assert reward.score(rollouts("quick")) == [None]
         assert reward.unscored == {"deadline": 1}
         go_on.set()

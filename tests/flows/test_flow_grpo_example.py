@@ -36,7 +36,6 @@ def test_the_script_of_the_guide_trains_beside_a_folder_named_tasks(tmp_path):
             env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
-            timeout=200,
         )
     assert done.returncode == 0, done.stderr[-2000:]
     assert sum(service.batches) == 2 * 4

@@ -65,7 +65,7 @@ def broken(n: int, body: Mapping[str, Any]) -> bytes:
 
 class Scene:
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.graded = folder, list[tuple[Result, dict[str, int]]]()
         self.servers = {"slow": Server(honest, pause=0.05), "liar": Server(lying), "down": Server(broken)}
         rows = [[f"x{n}", "a", f"heat {n}" + " moves" * (n % 3), n % 3 * 2 if n % 7 else 2] for n in range(ANSWERS)]
         write_csv(folder / "answers.csv", ["id", "item", "text", "one"], rows)
@@ -87,25 +87,28 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Graded while a juror is down, and again when it is back."""
     made = Scene(tmp_path_factory.mktemp("jury"))
+    made.graded.append((made.grade(), made.calls))
+    made.servers["down"].play = honest
+    made.graded.append((made.grade(), made.calls))
     yield made
     for server in made.servers.values():
         server.close()
 
 
 def test_a_juror_that_is_down_stops_the_run_after_the_others_were_asked(scene: Scene) -> None:
-    result = scene.grade()
+    result, calls = scene.graded[0]
     assert result.exit_code == 2
     assert "juror down" in result.output
     assert "juror slow" not in result.output
-    assert scene.calls == {"slow": ANSWERS, "liar": ANSWERS, "down": ANSWERS}
+    assert calls == {"slow": ANSWERS, "liar": ANSWERS, "down": ANSWERS}
 
 
 def test_when_it_is_back_only_it_is_asked_and_paid(scene: Scene) -> None:
-    scene.servers["down"].play = honest
-    result = scene.grade()
+    result, calls = scene.graded[1]
     assert result.exit_code == 0, result.output
-    assert scene.calls == {"slow": ANSWERS, "liar": ANSWERS, "down": 2 * ANSWERS}
+    assert calls == {"slow": ANSWERS, "liar": ANSWERS, "down": 2 * ANSWERS}
     paid = Counter(
         row["model"]
         for name in NAMES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -120,8 +121,8 @@ def test_the_command_prints_the_table_and_says_what_there_is(graded: tuple[Path,
     ]
 
 
-def test_the_longest_proposal_is_kept_and_leads_the_queue(graded: tuple[Path, Path]) -> None:
-    study, house = graded
+def test_the_longest_proposal_is_kept_and_leads_the_queue(graded: tuple[Path, Path], tmp_path: Path) -> None:
+    study, house = graded[0], shutil.copytree(graded[1], tmp_path / "house")
     longest = propose_labels(study, house, None, 12).rows
     assert propose_labels(study, house, None, 5).rows == longest[:5]
     run = last_run(house)

@@ -128,15 +128,13 @@ def test_the_plain_score_s_agreement_is_that_of_the_library(rehearsed: tuple[Pat
     assert f" {value:.3f} [" in told(said)[PLAIN].replace("−", "-")
 
 
-def test_a_larger_rehearsal_asks_nothing_twice(rehearsed: tuple[Path, str], server: loopback.Server) -> None:
+def test_a_larger_rehearsal_asks_nothing_twice_and_the_study_then_pays_only_for_the_other_answers(
+    rehearsed: tuple[Path, str], server: loopback.Server
+) -> None:
     file, _ = rehearsed
     before = len(server.calls)
     command("rehearse", file, "--warehouse", file.parent / "house", "--answers", 14)
     assert len(server.calls) == before + 2 * (1 + 6 + 2 + 1)
-
-
-def test_the_study_then_pays_only_for_the_other_answers(rehearsed: tuple[Path, str], server: loopback.Server) -> None:
-    file, _ = rehearsed
     before = len(server.calls)
     house = Warehouse.open(file.parent / "house")
     asked = {name for run in house.runs() for name in house.run(run).read(

@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tasks" / "rewards"
 import topics
 from loopback import HANG, Server, body_of, http
 from serve_scene import serving
+from waiting import until
 
 from rubricflow.client import RewardClient, RewardError
 from rubricflow.flows.reward_service import InlineRubrics, RewardService
@@ -36,7 +38,7 @@ def right(number, body):
 
 FAULTS = {
     "error": (lambda number, body: http(500, {"error": "broken"}), {"broken", "outage"}),
-    "hang": (lambda number, body: HANG, {"deadline", "broken", "outage"}),
+    "hang": (lambda number, body: HANG, {"deadline"}),
     "prose": (lambda number, body: http(200, body_of("I would say it is rather good.")), {"unreadable_reply"}),
     "refusal": (lambda number, body: http(400, {"error": {"message": "content filter"}}), None),
 }
@@ -53,10 +55,10 @@ class Flaky:
 
 
 @pytest.fixture
-def world(tmp_path):
+def world(tmp_path, monkeypatch):
     judge = Flaky()
     server = Server(judge)
-    engine = Engine(model="m", urls=(server.url,), retries=0, patience_s=0, timeout_s=1.0)
+    engine = Engine(model="m", urls=(server.url,), retries=0, patience_s=0, timeout_s=600.0)
     asking = Judge(protocol="pointwise", criteria_per_call=4, backend="openai", engine=engine, evidence="off")
     bundles = {topic: topics.bundle(topic) for topic in topics.TOPICS}
     reward = RubricReward(
@@ -78,11 +80,13 @@ def world(tmp_path):
 def test_a_training_survives_each_fault_of_the_judge_as_its_setting_says(world, fault):
     judge, _, running = world
     play, reasons = FAULTS[fault]
-    patient = RewardClient(running.url, on_failure="none", deadline_s=20, patience_s=0)
-    strict = RewardClient(running.url, on_failure="stop", deadline_s=20, patience_s=0)
+    due_s = 1.0 if fault == "hang" else 600.0
+    patient = RewardClient(running.url, on_failure="none", patience_s=0)
+    hasty = RewardClient(running.url, on_failure="none", deadline_s=due_s, patience_s=0)
+    strict = RewardClient(running.url, on_failure="stop", deadline_s=due_s, patience_s=0)
     assert None not in patient.rewards(ROLLOUTS[:1])["rewards"]
     judge.play = play
-    answer = patient.rewards(ROLLOUTS[1:])
+    answer = hasty.rewards(ROLLOUTS[1:])
     assert answer["rewards"] == [None, None]
     met = {one["unscored"]["reason"] for one in answer["rollouts"]}
     assert reasons is None or met <= reasons
@@ -117,18 +121,38 @@ def hangs_for(*words):
     return play
 
 
-def test_a_hanging_call_costs_its_own_rollout_alone(world, monkeypatch):
+def waits_for(running, count):
+    """Whether there is one request, of whose rollouts so many wait for a reply and all others are answered."""
+    return [(asked.unanswered, len(asked.stalled)) for asked in running.endpoints.waves._asked] == [(count, count)]
+
+
+@pytest.fixture
+def let_time_pass(monkeypatch):
+    """let_time_pass(running): ten minutes pass at once, as a server sees by the next request. The clock is set back
+    only when `world`, which asks for the same monkeypatch before, is gone."""
+    clock, passed = time.monotonic, []
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 600 * len(passed))
+
+    def passes(running):
+        passed.append(600)
+        RewardClient(running.url).dataset()
+
+    return passes
+
+
+def test_a_hanging_call_costs_its_own_rollout_alone(world, monkeypatch, let_time_pass):
     monkeypatch.setattr("rubricflow.flows.reward_service.PATIENCE_S", 0.2)
     judge, _, running = world
     judge.play = hangs_for("dragon", "unicorn")
     texts = ["one", "dragon", "two", "unicorn", "three"]
     batch = [{"item_id": "copper", "completion": f"atoms explain . {text}"} for text in texts]
-    patient = RewardClient(running.url, on_failure="none", deadline_s=60, patience_s=0)
-    short = RewardClient(running.url, on_failure="none", deadline_s=0.8, patience_s=0)
+    client = RewardClient(running.url, on_failure="none", deadline_s=600, patience_s=0)
     with ThreadPoolExecutor(2) as threads:
-        hanging = threads.submit(short.rewards, batch)
-        neighbour = threads.submit(patient.rewards, [{"item_id": "copper", "completion": "take care"}])
+        hanging = threads.submit(client.rewards, batch)
+        neighbour = threads.submit(client.rewards, [{"item_id": "copper", "completion": "take care"}])
         assert None not in neighbour.result()["rewards"]
+        until(lambda: waits_for(running, 2))
+        let_time_pass(running)
         answer = hanging.result()
     assert [reward is None for reward in answer["rewards"]] == [False, True, False, True, False]
     assert {one["unscored"]["reason"] for one in answer["rollouts"] if one["unscored"]} <= {"deadline", "broken"}
@@ -140,12 +164,15 @@ def test_a_slow_judge_is_paid_once_however_many_batches_wait_for_it(world, monke
     free = threading.Event()
 
     def slow(number, body):
-        free.wait(20)
+        free.wait()
         return right(number, body)
 
     judge.play = slow
-    threading.Timer(0.6, free.set).start()
-    answer = RewardClient(running.url, deadline_s=30, patience_s=0).rewards(ROLLOUTS)
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(RewardClient(running.url, patience_s=0).rewards, ROLLOUTS)
+        until(lambda: waits_for(running, 3))
+        free.set()
+        answer = asked.result()
     assert None not in answer["rewards"]
     assert answer["summary"]["calls"] == len(server.calls) == 6
 
@@ -159,6 +186,6 @@ def test_a_second_judging_that_hangs_costs_no_reward(world, monkeypatch):
         return right(number, body) if body["seed"] == Sampling().seed else HANG
 
     judge.play = hangs_the_second_time
-    answer = RewardClient(running.url, on_failure="stop", deadline_s=5, patience_s=0).rewards(ROLLOUTS[:1])
+    answer = RewardClient(running.url, on_failure="stop", deadline_s=600, patience_s=0).rewards(ROLLOUTS[:1])
     assert None not in answer["rewards"]
     assert answer["rollouts"][0]["agreement"] in (None, {"same": 0, "compared": 0})

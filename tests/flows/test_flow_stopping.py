@@ -8,10 +8,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from builders.waiting import until
 
 from rubricflow.flows import command_line
 from rubricflow.tasks.core.contracts.errors import StoreError
@@ -39,13 +39,6 @@ with command_line.stoppable():
 """
 
 
-def _gone(ready: Callable[[], bool], seconds: float = 20) -> bool:
-    give_up = time.monotonic() + seconds
-    while not ready() and time.monotonic() < give_up:
-        time.sleep(0.02)
-    return ready()
-
-
 def _child_of_a_killed_parent(words: str) -> int:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, words], stdout=subprocess.PIPE, text=True)
     with parent:
@@ -65,7 +58,7 @@ def _is_gone(number: int) -> bool:
 def test_a_temporary_folder_ends_with_its_parent(tmp_path: Path) -> None:
     (tmp_path / "own" / "deep").mkdir(parents=True)
     number = _child_of_a_killed_parent(f"{orphans.__file__} PARENT {tmp_path / 'own'} ended")
-    assert _gone(lambda: _is_gone(number) and not (tmp_path / "own").exists())
+    until(lambda: _is_gone(number) and not (tmp_path / "own").exists())
 
 
 def test_a_signal_is_raised_once_and_ends_the_process_then_and_stays_ignored_where_it_was() -> None:

@@ -474,7 +474,7 @@ def test_threads_get_their_own_rewards() -> None:
 
 
 def test_two_concurrent_rewards_are_judged_at_once() -> None:
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=300)
 
     def meeting(questions: Sequence[Question]) -> list[Reply]:
         both.wait()  # broken, and so an error, unless the other judge is at work, too

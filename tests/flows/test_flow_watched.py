@@ -6,8 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
-import time
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import yaml
 from builders import loopback
 from builders.bundles import bundle, criterion
 from builders.cases import to_judge
+from builders.waiting import until
 from prefect import flow as prefect_flow
 from prefect.blocks.system import Secret
 from prefect.client.orchestration import get_client
@@ -79,15 +79,16 @@ def test_the_run_is_called_after_its_study_and_says_what_came_of_it(watched: Run
 
 
 def test_every_stage_has_one_line_with_its_rows(watched: Run) -> None:
-    found, give_up = flow_run(), time.monotonic() + 30
+    found, lines = flow_run(), list[str]()
     stages = ("ingest", "lock", "judge", "calibrate", "evaluate")
-    while True:  # logs are sent by the second
+
+    def has_come() -> bool:
         with get_client(sync_client=True) as client:
             logs = client.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[found.id])), limit=200)
-        lines = [log.message for log in logs]
-        if any(line.startswith("evaluate: ") for line in lines) or time.monotonic() > give_up:
-            break
-        time.sleep(0.5)
+        lines[:] = [log.message for log in logs]
+        return any(line.startswith("evaluate: ") for line in lines)
+
+    until(has_come)  # logs are sent by the second
     for stage in stages:
         (line,) = [line for line in lines if line.startswith(f"{stage}: ") and "quarantined" in line]
         assert "0 quarantined" in line
@@ -168,9 +169,7 @@ def test_a_credential_is_a_variable_or_a_secret_block(prefect_server: None, monk
 
 @pytest.fixture
 def meters(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(loopback.free_port())
     monkeypatch.setenv("RUBRICFLOW_METERS", port)
     serve_meters.cache_clear()
     serve_meters()
@@ -196,7 +195,15 @@ def test_workers_are_metered_while_they_work_and_a_lost_one_is_named_and_paid_fo
     distributed = pytest.importorskip("distributed", reason="needs the extra 'dask'")
     pytest.importorskip("prefect_dask", reason="needs the extra 'dask'")
     said = json.dumps({"decisions": {"P": {"evidence": [{"unit": "s1", "quote": "plants"}], "level": 1}}})
-    server = loopback.Server(lambda n, body: loopback.http(200, loopback.body_of(said)), pause=0.4)
+    held, go_on = threading.Event(), threading.Event()
+
+    def play(n: int, body: dict[str, Any]) -> bytes:
+        if n == ANSWERS + 20:
+            held.set()
+            go_on.wait()
+        return loopback.http(200, loopback.body_of(said))
+
+    server = loopback.Server(play, pause=0.1)
     engine = Engine(model=MODEL, urls=(server.url,), concurrency=4, structured=False)
     plan = Judge(protocol="rulers", backend="openai", engine=engine)
     texts = {"i1": {f"r{n:02d}": f"plants need light {n}" for n in range(ANSWERS)}, "i2": {"s1": ""}}
@@ -214,10 +221,12 @@ def test_workers_are_metered_while_they_work_and_a_lost_one_is_named_and_paid_fo
         ):
 
             def look() -> None:
+                """Kills a worker when all is told that was answered before the server held up."""
                 looks.append(calls_told(meters) - before)
-                if looks[-1] > 8 and not killed:
+                if held.is_set() and not killed and looks[-1] >= len(server.calls) - ANSWERS - server.in_flight:
                     killed.append(next(iter(client.run(os.getpid).values())))
                     os.kill(killed[0], signal.SIGKILL)
+                    go_on.set()
 
             run, address = Warehouse.open(tmp_path / "b").run("run"), cluster.scheduler_address
             placement = Placement(engine="dask", address=address, piece=ANSWERS // 2)
@@ -228,5 +237,4 @@ def test_workers_are_metered_while_they_work_and_a_lost_one_is_named_and_paid_fo
     assert any(0 < calls < ANSWERS for calls in looks)
     (line,) = [line for line in caplog.messages if "was lost" in line]
     assert f"(process {killed[0]})" in line.partition(" was lost")[0]
-    # What was under way when it was killed is asked again, what it had asked within its last second may not be told.
-    assert ANSWERS - 4 <= calls_told(meters) - before <= ANSWERS + 2
+    assert calls_told(meters) - before == ANSWERS  # what was under way when it was killed is asked again, and told once

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from builders.waiting import until
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,14 +46,18 @@ def questions(seed):
     return [str(n) for n in random.Random(seed).sample(range(60), 45)]
 
 
-def run(folder, seed, reply_s):
-    """One run: a random start, a random batch size; every call is written down before it is answered."""
+def run(folder, seed, stops_at=None):
+    """One run: a random start, a random batch size; every call is written down before it is answered. A call stays
+    without an answer once so many were begun."""
     luck = random.Random(seed)
 
     def reply(request):
         with (folder / "calls").open("a") as calls:
             calls.write(request.messages[0].content + "\n")
-        time.sleep(reply_s)
+        if stops_at and len(called(folder)) >= stops_at:
+            (folder / "stopped").touch()
+            signal.pause()
+        time.sleep(0.01)
         return request.subject
 
     time.sleep(luck.uniform(0, 0.2))
@@ -69,14 +74,13 @@ def called(folder):
 
 @pytest.mark.parametrize("moment", [1, 30])
 def test_when_one_is_killed_the_other_asks_what_is_missing(tmp_path, moment):
-    runs = [TOGETHER.Process(target=run, args=(tmp_path, seed, 0.01)) for seed in (3, 4)]
+    runs = [TOGETHER.Process(target=run, args=(tmp_path, *words)) for words in ((3, moment), (4,))]
     for one in runs:
         one.start()
-    while len(called(tmp_path)) < moment:
-        time.sleep(0.001)
+    until((tmp_path / "stopped").exists)
     runs[0].kill()
     for one in runs:
-        one.join(60)
+        one.join()
     assert [one.exitcode for one in runs] == [-signal.SIGKILL, 0]
     # What the killed one had just asked is lost; nothing else is asked again.
     assert len(called(tmp_path)) - len(set(called(tmp_path))) <= 1
@@ -93,8 +97,7 @@ def test_threads_pay_for_every_request_once(tmp_path, own_stores):
         for one in threads:
             one.start()
         for one in threads:
-            one.join(60)
-    assert not any(one.is_alive() for one in threads)
+            one.join()
     asked = [request.messages[0].content for request in backend.asked]
     assert len(asked) == len(set(asked)) == 54
 
@@ -113,7 +116,7 @@ def test_what_another_asked_without_a_reply_is_asked_again(tmp_path):
 
     thread = threading.Thread(target=first)
     thread.start()
-    begun.wait(10)
+    begun.wait()
     with ReplyStore(tmp_path / "r") as store:
         backend = Scripted(lambda request: request.subject)
         answered.append(ask([asking("1")], backend, store, check)[0].value)
@@ -134,13 +137,18 @@ def test_a_fault_gives_the_claims_back(tmp_path):
 def test_a_waiting_run_says_for_whom_and_not_at_every_wave(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(reply_store, "_SAY_S", (0.0, 60.0))
     with ReplyStore(tmp_path / "r") as mine, ReplyStore(tmp_path / "r") as theirs:
+        looks, get_many = [], mine.get_many
+
+        def look(missing):
+            looks.append(missing)
+            if len(looks) % 3 == 0:
+                theirs.put_many([(name, "m", Reply(text=name)) for name in missing])
+            return get_many(missing)
+
+        monkeypatch.setattr(mine, "get_many", look)
         for name in "ab":
-            with theirs.claim([name]):
-                later = threading.Timer(0.3, theirs.put_many, [[(name, "m", Reply(text=name))]])
-                later.start()
-                with caplog.at_level(logging.WARNING):
-                    assert mine.awaited([name]) == {name: Reply(text=name)}
-                later.join()
+            with theirs.claim([name]), caplog.at_level(logging.WARNING):
+                assert mine.awaited([name]) == {name: Reply(text=name)}
     (said,) = caplog.messages
     assert said.startswith(f"waiting for 1 replies that process {os.getpid()} on ")
 
@@ -162,9 +170,9 @@ def test_an_asker_is_believed_while_it_is_heard_of(host, process, age, lives):
 
 def test_an_asker_that_takes_long_keeps_its_claims(tmp_path, monkeypatch):
     monkeypatch.setattr(reply_store, "BEAT_S", 0.02)
-    monkeypatch.setattr(reply_store, "LEASE_S", 0.3)
     with ReplyStore(tmp_path / "r") as mine, ReplyStore(tmp_path / "r") as theirs, mine.claim(["a"]):
-        time.sleep(0.6)
+        theirs._do("write", lambda cursor: cursor.execute("UPDATE askers SET seen = 0"))
+        until(lambda: theirs._rows("SELECT seen FROM askers")[0][0] > 0)
         with theirs.claim(["a"]) as claimed:
             assert claimed == []
 

@@ -197,7 +197,8 @@ def asked(fault, serve):
         return left.pop(0) if len(left) > 1 else left[0]
 
     server, clock, replies = serve(play), Time(), {}
-    engine = Engine(model="m", provider=fault.form, timeout_s=1, retries=2, patience_s=0, concurrency=1)
+    timeout_s = 1 if HANG in fault.does else 300
+    engine = Engine(model="m", provider=fault.form, timeout_s=timeout_s, retries=2, patience_s=0, concurrency=1)
     url = server.url if fault.form == OPENAI else server.url.removesuffix("/v1")
     try:
         replies.update(Hosted(engine, KEY, url, clock, clock.sleep).answer(REQUESTS))

@@ -38,7 +38,7 @@ DOORS = {
 
 
 def judge(provider, model, **more):
-    engine = {"model": model, "provider": provider, "key": "MY_KEY", "timeout_s": 5, **more}
+    engine = {"model": model, "provider": provider, "key": "MY_KEY", "timeout_s": 300, **more}
     return Judge.model_validate({"backend": "hosted", "engine": engine})
 
 

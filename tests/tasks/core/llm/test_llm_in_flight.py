@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from builders.waiting import until
 
 from rubricflow.tasks.core.contracts.errors import StoppedError
 from rubricflow.tasks.core.llm.ask import Checked, ask
@@ -22,7 +23,7 @@ class Held:
     name, model, batch_size, reads_prose, by_subject = "held", "held", 100, True, False
 
     def __init__(self, fault=None):
-        self.free, self.asked, self.fault = threading.Event(), [], fault
+        self.begun, self.free, self.asked, self.fault = threading.Event(), threading.Event(), [], fault
 
     def answer(self, requests):
         texts = [request.messages[0].content for request in requests]
@@ -30,8 +31,9 @@ class Held:
         for index, text in enumerate(texts):
             if not text.startswith("slow"):
                 yield index, Reply(text=text)
+        self.begun.set()
         if any(text.startswith("slow") for text in texts):
-            self.free.wait(20)
+            self.free.wait()
             if self.fault:
                 raise self.fault
         for index, text in enumerate(texts):
@@ -39,13 +41,27 @@ class Held:
                 yield index, Reply(text=text)
 
 
+@pytest.fixture
+def held(monkeypatch):
+    """What it answers at once is there before anybody's patience ends, however busy the machine is."""
+    backend, start = Held(), threading.Thread.start
+
+    def begin(thread):
+        start(thread)
+        if thread.name == "calls":
+            backend.begun.wait()
+
+    monkeypatch.setattr(threading.Thread, "start", begin)
+    return backend
+
+
 def said(backend, texts, until=float("inf")):
     replies = dict(backend.answer([request(text, until) for text in texts]))
     return [replies[index].text or replies[index].error for index in range(len(texts))]
 
 
-def test_what_hangs_is_pending_and_its_reply_is_there_for_who_asks_again():
-    held, calls = Held(), InFlight()
+def test_what_hangs_is_pending_and_its_reply_is_there_for_who_asks_again(held):
+    calls = InFlight()
     backend = calls.around(held, 0.05, is_last=False)
     assert said(backend, ["a", "slow b", "c"]) == ["a", PENDING, "c"]
     assert said(backend, ["slow b"]) == [PENDING]
@@ -53,32 +69,36 @@ def test_what_hangs_is_pending_and_its_reply_is_there_for_who_asks_again():
     coming = calls.reply_of(key)
     assert not coming.done()
     held.free.set()
-    assert coming.result(5).text == "slow b"
+    assert coming.result().text == "slow b"
     assert said(backend, ["slow b"]) == ["slow b"]
     assert held.asked == ["a", "slow b", "c"]
     assert calls.reply_of(key) is None
 
 
-def test_replies_that_keep_coming_are_waited_for():
+def test_replies_that_keep_coming_are_waited_for(monkeypatch):
+    clock, passed = time.monotonic, []
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 400 * len(passed))
+
     class Trickling(Held):
         def answer(self, requests):
             for index in range(len(requests)):
-                time.sleep(0.06)
+                time.sleep(0.01)
+                passed.append(index)
                 yield index, Reply(text=str(index))
 
-    backend = InFlight().around(Trickling(), 0.3, is_last=False)
+    backend = InFlight().around(Trickling(), 600, is_last=False)
     assert said(backend, [str(number) for number in range(10)]) == [str(number) for number in range(10)]
 
 
 def test_what_ends_the_backend_is_raised_where_it_is_waited_for_and_asked_anew_later():
     held, calls = Held(fault=StoppedError("gone", passing=True)), InFlight()
-    backend = calls.around(held, 0.05, is_last=False)
-    assert said(backend, ["slow"]) == [PENDING]
+    assert said(calls.around(held, 0.05, is_last=False), ["slow"]) == [PENDING]
     held.free.set()
+    patient = calls.around(held, 600, is_last=False)
     with pytest.raises(StoppedError):
-        said(calls.around(held, 5, is_last=False), ["slow"])
+        said(patient, ["slow"])
     held.fault = None
-    assert said(backend, ["slow"]) == ["slow"]
+    assert said(patient, ["slow"]) == ["slow"]
 
 
 def test_a_call_that_ended_at_anothers_deadline_is_asked_again():
@@ -92,14 +112,14 @@ def test_a_call_that_ended_at_anothers_deadline_is_asked_again():
     held, calls = Late(), InFlight()
     first = calls.around(held, 0.0, is_last=True)
     assert said(first, ["a"], time.monotonic() + 0.1) == [overdue().error]
-    patient = calls.around(held, 5, is_last=False)
+    patient = calls.around(held, 600, is_last=False)
     # On a busy machine the first call is over before this one could join it.
     assert said(patient, ["a"], time.monotonic() + 60) in ([PENDING], ["there"])
     assert said(patient, ["a"], time.monotonic() + 60) == ["there"]
 
 
-def test_the_asking_engine_keeps_no_pending_reply_and_pays_once(tmp_path):
-    held, calls = Held(), InFlight()
+def test_the_asking_engine_keeps_no_pending_reply_and_pays_once(tmp_path, held):
+    calls = InFlight()
     backend = calls.around(held, 0.05, is_last=False)
     with ReplyStore(tmp_path / "replies.sqlite") as store:
         asking = [request("a"), request("slow")]
@@ -111,7 +131,7 @@ def test_the_asking_engine_keeps_no_pending_reply_and_pays_once(tmp_path):
         assert [one.value for one in first] == ["a", None]
         assert len(store) == 1
         held.free.set()
-        calls.reply_of(first[1].attempts[-1].digest).result(5)
+        calls.reply_of(first[1].attempts[-1].digest).result()
         second = ask(asking, backend, store, check)
         assert [one.value for one in second] == ["a", "slow"]
         assert held.asked == ["a", "slow"]
@@ -125,6 +145,6 @@ def test_calls_that_nobody_asks_for_again_are_forgotten(monkeypatch):
     for number in range(5):
         said(backend, [f"slow {number}"], time.monotonic() - 1)
     held.free.set()
-    time.sleep(0.1)
+    until(lambda: all(reply.done() for reply, _ in calls._calls.values()))
     said(backend, ["slow 9"], time.monotonic() - 1)
     assert len(calls._calls) <= 2

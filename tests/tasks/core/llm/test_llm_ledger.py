@@ -110,7 +110,7 @@ def test_a_purse_gives_what_it_holds(steps: list[int]) -> None:
 
 def begin_calls(place: Path, number: int) -> None:
     """A worker that begins as many calls as it is let, for ten minutes of a clock on which a minute takes .1 s."""
-    looks, begun = list[float](), list[tuple[float, int]]()
+    looks, asked = list[float](), list[tuple[float, int, bool]]()
 
     def clock() -> float:
         looks.append(600 * time.monotonic())
@@ -120,20 +120,24 @@ def begin_calls(place: Path, number: int) -> None:
     end = clock() + 600
     while clock() < end:
         wait = ledger.admit("server", size, LIMITS)
-        if wait == 0:
-            begun.append((looks[-1], size))
+        asked.append((looks[-1], size, wait == 0))
         time.sleep(wait / 600)
-    place.with_name(f"calls-{number}.json").write_text(json.dumps(begun))
+    place.with_name(f"calls-{number}.json").write_text(json.dumps(asked))
 
 
 def test_processes_begin_no_more_calls_in_a_minute_than_allowed_and_nearly_as_many(place: Path) -> None:
     together(begin_calls, *((place, number) for number in range(2)))
-    calls = [call for path in place.parent.glob("calls-*.json") for call in json.loads(path.read_text())]
+    asked = sorted(call for path in place.parent.glob("calls-*.json") for call in json.loads(path.read_text()))
+    calls, best = [(at, size) for at, size, begins in asked if begins], list[tuple[float, int]]()
+    for at, size, _ in asked:  # as somebody would let them begin who sees all of them
+        last = [tokens for other_s, tokens in best if at - MINUTE_S < other_s]
+        if len(last) < 7 and sum(last) + size <= 100:
+            best.append((at, size))
     for begun_s, _ in calls:
         minute = [tokens for other_s, tokens in calls if begun_s <= other_s < begun_s + MINUTE_S]
         assert len(minute) <= 7
         assert sum(minute) <= 100
-    assert len(calls) > 20  # of seventy at most
+    assert len(calls) > 0.8 * len(best) > 0  # of seventy at most, fewer where the machine was busy
 
 
 @given(

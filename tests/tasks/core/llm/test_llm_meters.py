@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
 
 import pytest
+from builders.loopback import free_port
 from prometheus_client.parser import text_string_to_metric_families
 
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -90,9 +90,7 @@ def test_calls_are_counted_as_they_come(price: Price) -> None:
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number = int(free.getsockname()[1])
+    number = free_port()
     monkeypatch.setenv("RUBRICFLOW_METERS", str(number))
     monkeypatch.setattr(calls, "METERS", CallMeters())
     serve_meters.cache_clear()
@@ -141,7 +139,7 @@ def test_a_place_that_cannot_be_is_said(place: str, monkeypatch: pytest.MonkeyPa
 def test_a_thread_looks_while_nobody_tells() -> None:
     looked = threading.Event()
     with looking(looked.set, every=0.01):
-        assert looked.wait(5)
+        assert looked.wait(300)
     with pytest.raises(ZeroDivisionError), looking(lambda: None, every=0.01):
         raise ZeroDivisionError
     assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
@@ -155,7 +153,7 @@ def test_who_has_no_more_to_tell_says_how_its_calls_come_along(monkeypatch: pyte
         said.wait(0.05)
         assert not lines
         own.add({"open m": 4, "calls m": 2, "calls other": 1})
-        assert said.wait(5)
+        assert said.wait(300)
     assert lines[0] == "4 calls open, 3 answered"
 
 

@@ -63,10 +63,10 @@ def asked(answers, calls=1, wait=0.0):
 
     async def run():
         async with served(answers) as (url, got):
-            connections, came = Connections({"Authorization": "Bearer k"}, 5), []
+            connections, came = Connections({"Authorization": "Bearer k"}, 300), []
             for _ in range(calls):
                 try:
-                    came.append(await asyncio.wait_for(connections.post(url, b'{"a": 1}', "k"), 5))
+                    came.append(await asyncio.wait_for(connections.post(url, b'{"a": 1}', "k"), 300))
                 except httpx.HTTPError as error:
                     came.append(error)
                 await asyncio.sleep(wait)

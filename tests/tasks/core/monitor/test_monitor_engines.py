@@ -12,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from builders.waiting import until
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,9 +93,9 @@ def test_an_error_ends_it_and_what_is_under_way_is_waited_for() -> None:
     task = Submitted(failing("p03", UserError("the budget is spent")))
     results: dict[str, str] = {}
     with pytest.raises(UserError, match="the budget is spent"):
-        crew_of(2).each(task, ((f"p{n:02d}", (f"p{n:02d}",)) for n in range(20)), 2, results.__setitem__)
+        crew_of(2).each(task, ((f"p{n:02d}", (f"p{n:02d}",)) for n in range(100_000)), 2, results.__setitem__)
     assert set(task.begun) == {*results, "p03"}
-    assert len(task.begun) < 8
+    assert len(task.begun) < 100_000
 
 
 def test_a_piece_that_ends_its_workers_ends_the_run_with_its_name_when_all_others_are_done() -> None:
@@ -252,7 +253,8 @@ def test_a_head_that_is_gone_while_pieces_wait_is_told_once(installed: None, mon
     crew = Crew(Placement(engine="dask", address="127.0.0.1:9"), 1, lambda: 1)
 
     def pieces() -> Iterator[tuple[str, tuple[Any, ...]]]:
-        time.sleep(0.2)  # of waiting
+        until(lambda: said)
+        time.sleep(0.05)  # in which it is looked again
         yield from ()
 
     crew.each(Submitted(lambda _: ""), pieces(), 1, lambda name, result: None)

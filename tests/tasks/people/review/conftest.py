@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.waiting import until
 from fastapi.testclient import TestClient
 from review_scene import PORT, scene
 
@@ -59,9 +59,14 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def serving(ledger_path: Path) -> Iterator[Callable[..., str]]:
+def started() -> list[tuple[Server, threading.Thread]]:
+    """What `serving` has started."""
+    return []
+
+
+@pytest.fixture
+def serving(ledger_path: Path, started: list[tuple[Server, threading.Thread]]) -> Iterator[Callable[..., str]]:
     """serving(board, limits, follow): serves it in a thread, and says where."""
-    started: list[tuple[Server, threading.Thread]] = []
 
     def serve(board: Board | None = None, limits: Limits | None = None, follow: Follow | None = None) -> str:
         listening = socket.create_server(("127.0.0.1", 0))
@@ -71,14 +76,13 @@ def serving(ledger_path: Path) -> Iterator[Callable[..., str]]:
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         started.append((server, thread))
-        while not server.started:
-            time.sleep(0.01)
+        until(lambda: server.started)
         return f"http://127.0.0.1:{port}/"
 
     yield serve
     for server, thread in started:
         server.should_exit = True
-        thread.join(5)
+        thread.join(300)
         assert not thread.is_alive()
         server.listening.close()
 
@@ -92,7 +96,7 @@ def person(browser: Any) -> Iterator[Callable[..., Any]]:
         context = browser.new_context(**settings)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(300_000)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda said: faults.append(said.text) if "Content Security Policy" in said.text else None)
         page.on(

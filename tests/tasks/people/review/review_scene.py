@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from dataclasses import replace
 
 import numpy as np
@@ -95,12 +94,6 @@ def logits(shares: list[float]) -> np.ndarray:
     """W·A·s̃ + b by numpy."""
     head = json.loads(HEAD.model_dump_json())
     return np.array(head["weights"]) @ (np.array(head["correction"]) @ np.array(shares)) + np.array(head["bias"])
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def question(

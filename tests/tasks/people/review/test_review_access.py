@@ -6,7 +6,6 @@ import json
 import logging
 import socket
 import threading
-import time
 from io import StringIO
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
-from review_scene import PORT, free_port, scene
+from review_scene import PORT, scene
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.web.server import serve
@@ -146,28 +145,27 @@ def test_another_site_can_neither_read_nor_frame(ledger_path: Path) -> None:
 
 
 def test_a_token_is_in_no_log(ledger_path: Path) -> None:
-    port, logged = free_port(), StringIO()
+    listening, logged = socket.create_server(("127.0.0.1", 0)), StringIO()
+    port = listening.getsockname()[1]
     access = Access("127.0.0.1", port, reviewers=("Ada",))
     app = create_app(scene(), ledger_path, access)
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="debug", access_log=True))
     for name in ("uvicorn", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(name).addHandler(logging.StreamHandler(logged))
-    thread = threading.Thread(target=server.run, daemon=True)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    assert httpx.get(access.links()["Ada"]).status_code == 200
+    assert httpx.get(access.links()["Ada"], timeout=300).status_code == 200
     server.should_exit = True
-    thread.join(5)
+    thread.join()
     assert "GET / HTTP" in logged.getvalue()
     assert "token" not in logged.getvalue()
 
 
 def test_a_port_in_use_is_said(ledger_path: Path) -> None:
-    port = free_port()
-    app = create_app(scene(), ledger_path, Access("127.0.0.1", port))
-    with TestClient(app, base_url=f"http://127.0.0.1:{port}"):
-        pass
-
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(InputError, match="cannot be bound"):
-        serve(app, "127.0.0.1", port, open_browser=False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        app = create_app(scene(), ledger_path, Access("127.0.0.1", port))
+        with TestClient(app, base_url=f"http://127.0.0.1:{port}"):
+            pass
+        with pytest.raises(InputError, match="cannot be bound"):
+            serve(app, "127.0.0.1", port, open_browser=False)

@@ -11,11 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from review_scene import case, free_port, scene
+from builders.loopback import free_port
+from builders.waiting import until
+from review_scene import case, scene
 
 from rubricflow.tasks.core.web.server import Limits, LogRateLimiter
 from rubricflow.tasks.people.review.ledger import Ledger
@@ -41,7 +44,7 @@ HALVES = {
 
 @contextmanager
 def reviewer(url: str, name: str = "Ada") -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=url, timeout=10) as client:
+    with httpx.Client(base_url=url, timeout=300) as client:
         assert client.post("/api/me", json={"name": name}).status_code == 200
         yield client
 
@@ -81,7 +84,7 @@ def opened(url: str, half: str, count: int, cookie: str = "") -> Iterator[list[s
         for _ in range(count):
             held.append(stack.enter_context(socket.socket()))
             held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-            held[-1].settimeout(10)
+            held[-1].settimeout(300)
             held[-1].connect((where.hostname, where.port))
             held[-1].sendall(text)
         yield held
@@ -92,7 +95,7 @@ def pass_of(client: httpx.Client) -> str:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the server ends a connection within seconds, whatever it says before."""
+    """Whether the server ends a connection in time, whatever it says before."""
     try:
         while connection.recv(65536):
             pass
@@ -150,7 +153,7 @@ def test_a_client_that_trickles_is_put_out(serving: Serving) -> None:
     url = serving(limits=HASTY)
     with opened(url, HALVES["half a head"], 1) as (one,):
         one.settimeout(0.05)
-        for _ in range(200):
+        for _ in range(6000):
             try:
                 one.sendall(b"a")
                 assert one.recv(1) == b""
@@ -164,7 +167,7 @@ def test_a_client_that_trickles_is_put_out(serving: Serving) -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(40, 0.3, answer_s=0.6), Limits(40, unsent=2**20)], ids=["late", "much"])
-def test_answers_that_nobody_takes_are_not_kept(serving: Serving, limits: Limits) -> None:
+def test_answers_that_nobody_takes_are_not_kept(serving: Serving, started: list[Any], limits: Limits) -> None:
     long = 5_000_000  # more than the system takes for a client that does not read
     url = serving(scene((case("R-0412", text="w" * long),)), limits=limits)
     asks = LISTED.replace("/api/cases", "/api/cases/0")
@@ -173,6 +176,8 @@ def test_answers_that_nobody_takes_are_not_kept(serving: Serving, limits: Limits
             with suppress(ConnectionResetError):
                 one.recv(1, socket.MSG_PEEK)  # waits until its answer has begun
         time.sleep(1)
+        (server, _), *_ = started
+        until(lambda: sum(connection.unsent > 0 for connection in list(server._places._open)) < len(held))
         assert ada.get("/api/cases").status_code == 200
         got = [sum(map(len, iter(lambda one=one: taken(one), b""))) for one in held]
         assert min(got) < long  # the one that comes last may be served when the others are gone
@@ -195,13 +200,16 @@ def test_half_sent_requests_do_not_keep_the_server_from_stopping(serving: Servin
     assert len(held) == len(HALVES)  # they stay open while the fixture stops the server, which must not wait for them
 
 
-def test_a_body_that_breaks_off_is_no_defect(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_body_that_breaks_off_is_no_defect(
+    serving: Serving, started: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
     url = serving(limits=FEW)
     with reviewer(url) as ada:
         with opened(url, HALVES["half a body"], 3, pass_of(ada)):
             time.sleep(0.1)
         assert ada.get("/api/me").json()["reviewer"] == "Ada"
-    assert caplog.records == []
+    ((_, thread),) = started
+    assert [record for record in caplog.records if record.threadName == thread.name] == []
 
 
 def test_with_few_descriptors_a_crowd_fills_no_log(tmp_path: Path) -> None:
@@ -234,7 +242,7 @@ def test_with_few_descriptors_a_crowd_fills_no_log(tmp_path: Path) -> None:
             assert ada.get("/api/cases").status_code == 200
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait()
     assert (tmp_path / "log").read_text() == ""
 
 

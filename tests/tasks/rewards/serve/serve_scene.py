@@ -2,8 +2,9 @@
 
 import socket
 import threading
-import time
 from contextlib import contextmanager
+
+from builders.waiting import until
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.web.guard import TokenGate
@@ -24,12 +25,15 @@ def paid(item_id, reward, **more):
 
 
 class Scripted:
-    """Pays a rollout its number of words; `pause` seconds for a joint batch."""
+    """Pays a rollout its number of words, once it is `free` to."""
 
-    name, aggregation, deadline_s = "scripted", "gear", 20.0
+    name, aggregation, deadline_s = "scripted", "gear", 300.0
 
-    def __init__(self, pause=0.0, fault=None):
-        self.pause, self.fault, self.batches, self.qualities = pause, fault, [], {}
+    def __init__(self, fault=None, free=None):
+        """free: a threading.Event, that is set unless a test holds the judge up."""
+        self.free, self.fault, self.batches, self.qualities = free or threading.Event(), fault, [], {}
+        if free is None:
+            self.free.set()
 
     def pose(self, rollouts, step):
         for row, rollout in enumerate(rollouts, 1):
@@ -39,7 +43,7 @@ class Scripted:
 
     def judge(self, posed, until, is_last):
         self.batches.append(len(posed))
-        time.sleep(self.pause)
+        self.free.wait()
         if self.fault:
             raise self.fault
         return [paid(rollout.item_id or "", float(len(rollout.completion.split()))) for rollout in posed]
@@ -66,12 +70,15 @@ class Running:
         self._server = Server(self.app, self.listening, limits or usual_limits())
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
-        while not self._server.started:
-            time.sleep(0.005)
+        until(lambda: self._server.started)
+
+    @property
+    def is_ending(self):
+        return self._server._taking.done()
 
     def stop(self):
         self._server.should_exit = True
-        self._thread.join(30)
+        self._thread.join()
         self.listening.close()
 
 

@@ -3,12 +3,14 @@
 import asyncio
 import time
 from concurrent.futures import Future
+from threading import Event
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_scene import paid
 
+from rubricflow.tasks.rewards.serve import waves as waves_module
 from rubricflow.tasks.rewards.serve.waves import TooBusyError, Unfinished, Waves
 
 HANGS: Future[None] = Future()
@@ -65,51 +67,59 @@ def late(seconds):
 
 
 def test_what_hangs_costs_neither_its_batch_nor_a_neighbours():
+    reply = Future()
+
     def judge(rollouts, until, is_last):
         return [
-            Unfinished(rollout, [HANGS])
-            if rollout == "hangs" and not is_last
-            else paid("a", 1.0)
-            if rollout != "hangs"
-            else paid("a", None)
+            Unfinished(rollout, [reply]) if rollout == "hangs" and not reply.done() else paid("a", 1.0)
             for rollout in rollouts
         ]
 
     async def act(waves):
-        hanging = asyncio.create_task(waves.answers(["hangs", 1, 2], late(0.5)))
-        neighbour = asyncio.create_task(waves.answers([3, 4], late(30)))
+        hanging = asyncio.create_task(waves.answers(["hangs", 1, 2], late(600)))
+        neighbour = asyncio.create_task(waves.answers([3, 4], late(600)))
         assert rewards(await neighbour) == [1.0, 1.0]
         assert not hanging.done()
-        assert rewards(await hanging) == [None, 1.0, 1.0]
+        reply.set_result(None)
+        assert rewards(await hanging) == [1.0, 1.0, 1.0]
         assert waves.open == 0
 
     running(Play(act, judge))
 
 
 def test_a_judge_that_answers_nobody_leaves_every_rollout_open_at_the_deadline():
+    over = Event()
+
     def judge(rollouts, until, is_last):
-        time.sleep(0.4)
+        over.wait()
         return [paid("a", 1.0) for _ in rollouts]
 
     async def act(waves):
-        assert await waves.answers([1, 2], late(0.1)) == [None, None]
+        try:
+            assert await waves.answers([1, 2], late(0.1)) == [None, None]
+        finally:
+            over.set()
         assert waves.open == 0
 
     running(Play(act, judge))
 
 
-def test_the_last_time_comes_before_the_deadline_and_says_so():
-    seen = []
+def test_the_last_time_comes_before_the_deadline_and_says_so(monkeypatch):
+    seen, clock, late_s = [], time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + late_s[0])
+    monkeypatch.setattr(waves_module, "MARGIN_S", 60.0)
 
     def judge(rollouts, until, is_last):
         seen.append((is_last, time.monotonic()))
-        return [paid("a", None) if is_last else Unfinished(rollout, [HANGS]) for rollout in rollouts]
+        late_s[0] = 550.0  # what is left of 600 is less than the margin
+        return [
+            Unfinished(rollout, [HANGS]) if rollout == "hangs" and not is_last else paid("a", float(is_last))
+            for rollout in rollouts
+        ]
 
     async def act(waves):
-        end = late(0.6)
-        answers = await waves.answers([1], end)
-        assert answers[0] is not None
-        assert seen[-1][0]
+        end = late(600)
+        assert rewards(await waves.answers(["hangs", 1], end)) == [1.0, 0.0]
         assert seen[-1][1] < end
 
     running(Play(act, judge))
