@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
+from rubricflow.tasks.core.monitor.runs import completed, credential, flow, introduce
 from rubricflow.tasks.methods.edit.task import train
 from rubricflow.tasks.methods.report.task import report_policies
 
@@ -57,5 +57,6 @@ def stages(job: Plan) -> list[TableRef]:
         responses=data.responses,
         people=data.gradings,
         bundles=locked.bundles,
+        key_of=credential,
     )
     return [*references((data, locked, trained))]

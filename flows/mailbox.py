@@ -32,7 +32,9 @@ from rubricflow.tasks.core.llm.submit import submit as send_all
 from rubricflow.tasks.core.monitor.runs import credential
 from rubricflow.tasks.core.store.warehouse import Warehouse
 
-Work = Literal["grade", "annotate", "graph", "reward", "faithful", "train", "propose", "check", "revise", "rehearse"]
+Work = Literal[
+    "grade", "annotate", "graph", "reward", "faithful", "train", "edit", "propose", "check", "revise", "rehearse"
+]
 Provider = Literal["openai", "anthropic", "gemini"]
 FormName = Literal["plain", "openai", "anthropic", "gemini"]
 

@@ -168,7 +168,8 @@ def _judges(study: Study) -> list[Judge]:
 def _models(study: Study) -> list[Choice]:
     """All whom a model may answer for."""
     judges = _judges(study)
-    return [*judges, *(judge.support_by for judge in judges if judge.support_by), study.graph]
+    reviser = study.edit and study.edit.revising.by
+    return [*judges, *filter(None, [*(judge.support_by for judge in judges), reviser]), study.graph]
 
 
 def inputs(study: Study, base: Path) -> dict[str, str]:

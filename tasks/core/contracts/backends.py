@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self, get_args
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.schema import Frozen
-from rubricflow.tasks.core.contracts.settings.engine import Engine
+from rubricflow.tasks.core.contracts.settings.engine import Engine, Sampling
 from rubricflow.tasks.core.contracts.tables.data import RaterKind
 
 if TYPE_CHECKING:
@@ -251,3 +251,18 @@ class Grader(Protocol):
 
     def __call__(self, answered: Sequence[Answered]) -> list[GraderOutput]:
         """One estimate for each, in order; an estimate does not depend on the others beyond float rounding."""
+
+
+class PromptedModel(Choice):
+    """A language model that is asked beside the one in question; one of another family errs otherwise."""
+
+    backend: Annotated[str, serves("prompt")]
+    """vllm, openai, hosted or replay, see `Judge.backend`; replay: what `model` said earlier."""
+    sampling: Sampling = Sampling()
+    """How replies are drawn."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if problem := missing_setting(self):
+            raise ValueError(problem)
+        return self

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS
+from rubricflow.tasks.core.contracts.backends import BACKENDS, PromptedModel
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.contracts.settings.judge import Judge, SupportJudge
+from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, Supports
 from rubricflow.tasks.core.llm.ask import Checked, artifact_in, ask
@@ -119,7 +119,7 @@ def _looks(judged: JudgedAnswers, rows: support.Rows) -> list[support.SupportCas
 
 
 def _asked(
-    run: Run, judge: SupportJudge, base: Path, some: Sequence[support.SupportCase], key_of: KeyOf
+    run: Run, judge: PromptedModel, base: Path, some: Sequence[support.SupportCase], key_of: KeyOf
 ) -> tuple[Rater, list[Called]]:
     """The further judge, and what it said of some looks."""
     with open_replies(run.warehouse.replies) as replies:

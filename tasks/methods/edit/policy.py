@@ -115,10 +115,13 @@ def groups(texts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
     """Places of texts that are read together, and how many tokens all texts of the group begin with; 0 where too few.
 
     Sorted texts that share most with each other are neighbours: a group goes on as long as its texts share at least
-    half of the shortest one's tokens.
+    half of the shortest one's tokens, and three quarters of what they shared before: the answers to one question stay
+    together, and those to the next, which share the instructions alone with them, are read apart.
 
     >>> groups([[1] * 40 + [2, 3], [9], [1] * 40 + [4]])
     [([0, 2], 40), ([1], 0)]
+    >>> groups([[1] * 40 + [number // 2] * 40 + [number] for number in range(4)])
+    [([0, 1], 80), ([2, 3], 80)]
     """
     order = sorted(range(len(texts)), key=lambda number: (list(texts[number]), number))
     found: list[tuple[list[int], int, int]] = []  # places, tokens in common, tokens of the shortest
@@ -126,8 +129,9 @@ def groups(texts: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
         length = len(texts[number])
         if found:
             group, common, least = found[-1]
-            common, least = min(common, shared([texts[group[-1]], texts[number]])), min(least, length)
-            if 2 * common >= least:
+            before, common = common, min(common, shared([texts[group[-1]], texts[number]]))
+            least = min(least, length)
+            if 2 * common >= least and (len(group) == 1 or 4 * common >= 3 * before):
                 found[-1] = [*group, number], common, least
                 continue
         found.append(([number], length, length))

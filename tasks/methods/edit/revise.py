@@ -153,14 +153,17 @@ def read_proposal(reply: str, steps: int) -> tuple[int | None, str, Unnamed | No
 
 
 class Reviser(NamedTuple):
-    """The policy as it mends its own rollouts; each call samples from `seed` on."""
+    """The policy as it mends its own rollouts, or another model that mends them; each call samples from `seed` on."""
 
     prompts: Prompts
     write: Write
+    """The policy, which goes on from every revision."""
     plan: Revising
     max_tokens: int
     """Of a rollout; a checklist of many points may be longer."""
     seed: int
+    by: Write | None = None
+    """Who writes checklists, revisions and interventions in the policy's place."""
 
     def revise(
         self,
@@ -251,7 +254,8 @@ class Reviser(NamedTuple):
         verbatim = self.plan.checklist == "verbatim"
         prompts = [self.prompts.checklist(sample, verbatim) for sample in distinct.values()]
         longest = max(checklist_tokens(sample.scheme, self.max_tokens, verbatim) for sample in distinct.values())
-        return dict(zip(distinct, self.write(prompts, max_tokens=longest, seed=self.seed), strict=True))
+        write = self.by or self.write
+        return dict(zip(distinct, write(prompts, max_tokens=longest, seed=self.seed), strict=True))
 
     def _with_sub_steps(self, revision: Revision, reply: str) -> Revision:
         """The reply's lines in the place of the step, where they keep the locality constraint."""
@@ -282,11 +286,12 @@ class Reviser(NamedTuple):
         return done
 
     def _sampled(self, prompts: Sequence[str], seed: int, begun: Sequence[str] | None = None) -> list[str]:
-        """One sampled reply to each prompt; the policy is not asked about nothing."""
+        """One sampled reply to each prompt; nobody is asked about nothing, and only the policy goes on from a text."""
         if not prompts:
             return []
         temperature, longest = self.plan.temperature, self.max_tokens
-        return self.write(prompts, begun=begun, temperature=temperature, max_tokens=longest, seed=seed)
+        write = self.write if begun or self.by is None else self.by
+        return write(prompts, begun=begun, temperature=temperature, max_tokens=longest, seed=seed)
 
 
 def beginning(text: str, chosen: int, lines: Sequence[str]) -> str:

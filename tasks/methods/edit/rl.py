@@ -61,20 +61,13 @@ def entropy(policy: Tensor) -> Tensor:
     return share.clamp(0, 1)
 
 
-def weights(hellinger: Tensor, entropy: Tensor, mask: Tensor) -> Tensor:
-    """w (B, T): the mean over a rollout's tokens is 1, and 0 stands outside the mask. All inputs (B, T).
-
-    Where the policy is the reference all weights are 1, which is GRPO.
-    """
+def reallocate(hellinger: Tensor, entropy: Tensor, mask: Tensor, advantage: Tensor) -> Tensor:
+    """A_t = w_t A, (B, T), of the rollouts' advantages (B,); the other inputs (B, T). The weights' mean over the tokens
+    of a rollout is 1, and 0 stands outside the mask. Where the policy is the reference all are 1, which is GRPO."""
     real = mask.bool()
     scores = (hellinger * entropy**GATE / TEMPERATURE).masked_fill(~real, -torch.inf)
     shares = torch.softmax(scores, dim=-1).masked_fill(~real, 0.0)  # a row without tokens is NaN before the fill
-    return shares * real.sum(-1, keepdim=True)
-
-
-def reallocate(hellinger: Tensor, entropy: Tensor, mask: Tensor, advantage: Tensor) -> Tensor:
-    """A_t = w_t A, (B, T), of the rollouts' advantages (B,): their mean over a rollout's tokens stays A."""
-    return weights(hellinger, entropy, mask) * advantage[:, None]
+    return shares * real.sum(-1, keepdim=True) * advantage[:, None]
 
 
 Method = Literal["grpo", "dgpo", "edit"]

@@ -8,6 +8,7 @@ split: greedy, under edited schemes, and by how far its beliefs lie from its sta
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -37,11 +38,13 @@ from rubricflow.tasks.core.contracts.tables.edit import (
     Steps,
 )
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
+from rubricflow.tasks.core.llm.backend import KeyOf
+from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.files import file_digest, named
 from rubricflow.tasks.core.store.warehouse import Run
-from rubricflow.tasks.methods.edit.belief import beliefs, supports
+from rubricflow.tasks.methods.edit.belief import Write, beliefs, supports
 from rubricflow.tasks.methods.edit.locality import checklist_tokens
 from rubricflow.tasks.methods.edit.measures import difference_rows, metric_rows, probe_rows, spaced
 from rubricflow.tasks.methods.edit.phases import (
@@ -88,14 +91,21 @@ TABLES += (RuleTests, RuleFaithfulness, ArmMetrics, ArmDifferences)
 
 @task(task_run_name=named(STAGE))
 def train(
-    run: Run, study: Study, base: Path, items: TableRef, responses: TableRef, people: TableRef, bundles: TableRef
+    run: Run,
+    study: Study,
+    base: Path,
+    items: TableRef,
+    responses: TableRef,
+    people: TableRef,
+    bundles: TableRef,
+    key_of: KeyOf = os.environ.get,
 ) -> tuple[TableRef, ...]:
     """Train and measure every arm of the study with every seed. What is finished is passed over, and a training goes on
     from its last checkpoint.
 
-    people: gradings of the data. InputError for target scores that are no whole marks from 0, a train or test split
-    without responses, a prompt longer than the policy reads, or schemes that rule faithfulness cannot edit;
-    BackendError for a policy that cannot be loaded.
+    people: gradings of the data. key_of: name of a credential → its value. InputError for target scores that are no
+    whole marks from 0, a train or test split without responses, a prompt longer than the policy reads, or schemes that
+    rule faithfulness cannot edit; BackendError for a policy that cannot be loaded.
     """
     if not run.done(STAGE, "worth"):
         assert study.edit is not None  # or the flow would have refused the study
@@ -105,10 +115,14 @@ def train(
         rows = run.read(responses, ["response_id", "item_id", "text", "split"]).to_pylist()
         locked = unlocked(run.read(bundles).to_pylist())
         samples = grading_samples(rows, run.read(items).to_pylist(), locked, gold)
-        workspace = Workspace(run, study.edit, base, samples)
+        workspace = Workspace(run, study.edit, base, samples, key_of)
         prove(workspace)
+        prepare(workspace)
         for seed in study.edit.seeds:
-            go_through(workspace, seed)
+            for arm in study.edit.arms_in_order():  # each after its own start; base is the same for all seeds
+                if arm != "base" or seed == study.edit.seeds[0]:
+                    _train_arm(workspace, arm, seed)
+                    _measure_arm(workspace, arm, seed)
         run.commit(STAGE, "worth", worth(workspace, study.evaluation.draws, study.evaluation.seed))
     return tuple(run.ref(row, STAGE) for row in TABLES)
 
@@ -121,7 +135,7 @@ def prove(workspace: Workspace) -> None:
     """Refuse at once what would fail after hours: InputError for a prompt that is longer than the policy reads, or a
     scheme that rule faithfulness cannot edit."""
     plan, samples = workspace.plan, workspace.samples
-    revises = any(arm in TUNED for arm in plan.arms_in_order())
+    revises = plan.revising.by is None and any(arm in TUNED for arm in plan.arms_in_order())
     for sample in (*samples.train, *samples.test):
         # The longest prompt is the reviser's: it holds a rollout and a checklist.
         added = plan.max_tokens
@@ -137,22 +151,20 @@ def prove(workspace: Workspace) -> None:
     print(f"edit: {len(samples.train):,} responses to train on{left_out}, {len(samples.test):,} to test on")
 
 
-def go_through(workspace: Workspace, seed: int) -> None:
-    """Train and measure every arm with a seed, each after its own start. Base is the same for all seeds but the
-    sampling."""
-    plan = workspace.plan
-    arms = plan.arms_in_order()
-    if any(arm in TUNED for arm in arms):
-        _sample_rollouts(workspace, seed)
-    if any(arm in SIGNALLED for arm in arms):
-        _measure_signals(workspace, seed)
-        _select_steps(workspace, seed)
-    for arm in arms:
-        if arm in TUNED:
-            _revise(workspace, arm, seed)
-        if arm != "base" or seed == plan.seeds[0]:
-            _train_arm(workspace, arm, seed)
-            _measure_arm(workspace, arm, seed)
+def prepare(workspace: Workspace) -> None:
+    """What the supervised arms of every seed learn from. Seeds and arms ask who revises together."""
+    tuned = [arm for arm in workspace.plan.arms_in_order() if arm in TUNED]
+    if not tuned:
+        return
+    with workspace.reviser() as by, asking_together() as piece:
+        for seed in workspace.plan.seeds:
+            _sample_rollouts(workspace, seed)
+            if any(arm in SIGNALLED for arm in tuned):
+                _measure_signals(workspace, seed)
+                _select_steps(workspace, seed)
+            for arm in tuned:
+                with piece():
+                    _revise(workspace, arm, seed, by)
 
 
 def worth(workspace: Workspace, draws: int, seed: int) -> Tables:
@@ -223,8 +235,9 @@ def _select_steps(workspace: Workspace, seed: int) -> None:
     print(f"edit: seed {seed}: {len(wrong):,} rollouts are wrong; their steps: {counts}")
 
 
-def _revise(workspace: Workspace, arm: Arm, seed: int) -> None:
-    """Attempts to mend the wrong rollouts for the arm's pool, and what is believed along those that succeed."""
+def _revise(workspace: Workspace, arm: Arm, seed: int, by: Write | None) -> None:
+    """Attempts to mend the wrong rollouts for the arm's pool, and what is believed along those that succeed. by: who
+    revises in the policy's place."""
     run = workspace.run
     plan = workspace.plan
     policy = workspace.policy
@@ -233,7 +246,7 @@ def _revise(workspace: Workspace, arm: Arm, seed: int) -> None:
     def fill(shard: str, samples: Sequence[Sample]) -> Tables:
         attempts = [attempt for attempt in attempts_of(workspace, seed, samples) if is_wrong(attempt)]
         steps = steps_to_mend(rows_of(run, Steps, of_arm("base", seed, samples))) if arm in SIGNALLED else {}
-        reviser = Reviser(prompts, policy.write, plan.revising, plan.max_tokens, sampling_seed(shard))
+        reviser = Reviser(prompts, policy.write, plan.revising, plan.max_tokens, sampling_seed(shard), by)
         revisions = revised(arm, attempts, steps, reviser)
         wrong = {attempt.key: attempt for attempt in attempts}
         revision_rows = [revision_row(arm, seed, revision) for revision in revisions]

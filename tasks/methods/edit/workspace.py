@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,15 @@ from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.settings.methods import STARTS, Edit
 from rubricflow.tasks.core.contracts.tables.edit import Arm, Rollouts
-from rubricflow.tasks.core.llm.reply_store import looking
+from rubricflow.tasks.core.llm.ask import Checked, ask
+from rubricflow.tasks.core.llm.backend import KeyOf
+from rubricflow.tasks.core.llm.mailbox import asking_together
+from rubricflow.tasks.core.llm.opening import open_backend
+from rubricflow.tasks.core.llm.reply_store import looking, open_replies
+from rubricflow.tasks.core.llm.request import Message, Request
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Rows, Run
+from rubricflow.tasks.methods.edit.belief import Write
 from rubricflow.tasks.methods.edit.phases import Record, rolled, rollout_row
 from rubricflow.tasks.methods.edit.policy import Policy, Prompts
 from rubricflow.tasks.methods.edit.revise import FailedRollout
@@ -74,6 +82,7 @@ class Workspace:
     base: Path
     """Folder of the study file."""
     samples: GradingSamples
+    key_of: KeyOf = os.environ.get
 
     @cached_property
     def prompts(self) -> Prompts:
@@ -84,6 +93,25 @@ class Workspace:
     def policy(self) -> Policy:
         """The policy as it came. Trainings borrow it and give it back as it was."""
         return self._load([])
+
+    @contextmanager
+    def reviser(self) -> Iterator[Write | None]:
+        """Who revises in the policy's place; None for the policy itself."""
+        by = self.plan.revising.by
+        if by is None:
+            yield None
+            return
+        with open_replies(self.run.warehouse.replies) as replies:
+            backend = open_backend(by, self.base, replies, self.key_of)
+
+            def write(prompts: Sequence[str], **_: Any) -> list[str]:
+                """'' where there is no reply, which is then refused as an empty one is."""
+                asked = partial(Request, role="revise", subject="a rollout", sampling=by.sampling)
+                requests = [asked(messages=(Message("user", prompt),)) for prompt in prompts]
+                found = ask(requests, backend, replies, lambda _, reply: Checked(reply.text, ()))
+                return [outcome.value or "" for outcome in found]
+
+            yield write
 
     def policy_with(self, adapters: Sequence[Path]) -> Policy:
         """The policy with the adapters of an arm."""
@@ -163,11 +191,12 @@ def in_chunks(run: Run, name: str, samples: Sequence[Sample], fill: Fill, label:
     todo = [(shard, part) for shard, part in chunks(name, samples) if not run.done(STAGE, shard)]
     done = len(samples) - sum(len(part) for _, part in todo)
     progress = TrainingProgress(label, len(samples) * each, done * each)
-    with looking(progress.look):
+    with looking(progress.look), asking_together() as piece:
         for shard, part in todo:
-            run.commit(STAGE, shard, fill(shard, part))
-            done += len(part)
-            progress.reached(done * each)
+            with piece():
+                run.commit(STAGE, shard, fill(shard, part))
+                done += len(part)
+                progress.reached(done * each)
 
 
 def sampling_seed(shard: str) -> int:

@@ -12,6 +12,7 @@ from pydantic import Field, StringConstraints, model_validator
 from rubricflow.tasks.core.contracts.backends import (
     BACKENDS,
     Choice,
+    PromptedModel,
     Purpose,
     backends_serving,
     missing_setting,
@@ -131,21 +132,6 @@ class Truth(Frozen):
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
-class SupportJudge(Choice):
-    """The language model that looks again at doubtful credits; one of another family errs otherwise than the judge."""
-
-    backend: Annotated[str, serves("prompt")]
-    """vllm, openai, hosted or replay, see `Judge.backend`."""
-    sampling: Sampling = Sampling()
-    """How replies are drawn."""
-
-    @model_validator(mode="after")
-    def _is_complete(self) -> SupportJudge:
-        if problem := missing_setting(self):
-            raise ValueError(problem)
-        return self
-
-
 class Judge(JudgingRules, Choice):
     """Who judges and how; or, with `jury`, who judge together; with `escalate`, who judges where this one is unsure.
     Levels that are likeliest or expected need `engine.logprobs`."""
@@ -169,7 +155,7 @@ class Judge(JudgingRules, Choice):
     """See `Protocol.name`. Where not given: checked_score for judges that read prose, rulers for the others."""
     repair_engine: Engine | None = None
     """With vllm or openai: the model that mends replies; the same one where not given."""
-    support_by: SupportJudge | None = None
+    support_by: PromptedModel | None = None
     """With `support`: the further judge that is asked about doubtful credits; null for what needs no call."""
     truth: Truth | None = None
     """With simulated: what it knows and how it errs."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, missing_setting, serves
+from rubricflow.tasks.core.contracts.backends import BACKENDS, PromptedModel
 from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, NonNegative, Positive, Share, left_out
 from rubricflow.tasks.core.contracts.settings.engine import Adapter, EncoderTraining, Sampling
 from rubricflow.tasks.core.contracts.tables.edit import Arm
@@ -95,20 +95,16 @@ class Training(Frozen):
     """K: only the first so many concepts; null for all. For sweeps."""
 
 
-class Prompting(Choice):
+class Prompting(PromptedModel):
     """A language model that is asked for the grade itself, to compare with."""
 
-    backend: Annotated[str, serves("prompt")]
-    """Who answers; replay: what `model` said earlier."""
     shots: tuple[int, ...] = (0, 3)
     """How many examples of the train split are shown; each number is a grader of its own."""
     sampling: Sampling = Sampling(max_tokens=256)
     """How replies are drawn."""
 
     @model_validator(mode="after")
-    def _is_complete(self) -> Prompting:
-        if problem := missing_setting(self):
-            raise ValueError(problem)
+    def _takes_nothing_else(self) -> Prompting:
         for name in ("engine", "model", "replies"):
             if getattr(self, name) is not None and BACKENDS[self.backend].needs != name:
                 raise ValueError(f"backend '{self.backend}' takes no {name}")
@@ -234,6 +230,9 @@ class Revising(Frozen):
     """Quantile of all steps under which a grounding value counts as weak."""
     checklist: Literal["ids", "verbatim"] = left_out("ids")
     """How the checklist's lines name the marking points: by their ids; or verbatim, as in the paper (section 2.2)."""
+    by: PromptedModel | None = left_out(None)
+    """Who writes checklists, revisions and interventions, by these settings' own sampling; null for the policy itself,
+    as in the paper. What follows a revision is the policy's in any case."""
     sub_steps: Positive = 3
     """Most sub-steps of a revision."""
     continuations: Positive = 4

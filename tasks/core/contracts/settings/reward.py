@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rubricflow.tasks.core.contracts.backends import Choice, missing_setting, serves
+from rubricflow.tasks.core.contracts.backends import PromptedModel, serves
 from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Share
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 
 # Where a study's rubric graphs come from.
 
 
-class Graphs(Choice):
+class Graphs(PromptedModel):
     """Where the rubric graphs come from. Of a file of recorded replies that holds a judge's, too, those of `model:
     graph` are taken."""
 
@@ -38,9 +38,7 @@ class Graphs(Choice):
     """Table of human votes on roles and edges (CSV, TSV, JSONL or Parquet), which win over the annotator."""
 
     @model_validator(mode="after")
-    def _is_complete(self) -> Graphs:
-        if problem := missing_setting(self):
-            raise ValueError(f"graph {problem}")
+    def _shows_what_it_has(self) -> Graphs:
         if self.examples and not self.file:
             raise ValueError("graph.examples needs graph.file, whose graphs are shown")
         return self

@@ -51,7 +51,7 @@ def test_what_reads_prose_has_a_module_of_its_name(name):
         (Judge, {"backend": "vllm"}, "backend 'vllm' needs an engine with the model's name"),
         (Judge, {"backend": "simulated"}, "backend 'simulated' needs the truth that it knows"),
         (Graphs, {"backend": "trained"}, "'trained' is no backend for this; use stated, vllm, openai, hosted"),
-        (Graphs, {"backend": "replay"}, "graph backend 'replay' needs the model whose replies to use"),
+        (Graphs, {"backend": "replay"}, "backend 'replay' needs the model whose replies to use"),
         (Prompting, {"backend": "embedded"}, "'embedded' is no backend for this; use vllm, openai, hosted or replay"),
         (Prompting, {"backend": "replay", "model": "m", "engine": {"model": "m"}}, "'replay' takes no engine"),
         (Prompting, {"backend": "openai"}, "backend 'openai' needs an engine"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rubricflow.tasks.methods.edit.rl import entropy, hellinger, reallocate, weights
+from rubricflow.tasks.methods.edit.rl import entropy, hellinger, reallocate
 
 
 def distributions(seed: int, *shape: int) -> Tensor:
@@ -37,7 +37,7 @@ def test_weights_follow_the_gated_distance_token_by_token() -> None:
     distance = torch.tensor([[0.5, 0.5, 0.1, 0.9], [0.2, 0.4, 0.9, 0.9]], dtype=torch.float64)
     unsure = torch.tensor([[0.8, 0.1, 0.5, 0.0], [0.5, 0.5, 0.9, 0.9]], dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
-    found = weights(distance, unsure, mask)
+    found = reallocate(distance, unsure, mask, torch.ones(2, dtype=torch.float64))
     for row, length in enumerate([4, 2]):
         raised = [math.exp(float(distance[row, t] * unsure[row, t]) / 0.5) for t in range(length)]
         wanted = [length * one / sum(raised) for one in raised] + [0.0] * (4 - length)

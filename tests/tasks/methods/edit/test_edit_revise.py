@@ -108,6 +108,17 @@ def test_a_chunk_is_asked_in_three_calls_with_one_checklist_for_each_response() 
     assert found[0].repaired == f"{found[0].begun}Final mark: 2"
 
 
+def test_another_model_revises_and_the_policy_goes_on() -> None:
+    other = Scripted({"checklist": CHECKLIST, "revise": MENDED, "intervene": f"Step 2: {MENDED}"})
+    policy = Scripted({"grade": "Final mark: 2"})
+    reviser = Reviser(Prompts(), policy, PLAN, 64, 5, other)
+    (revised,) = reviser.revise([ATTEMPT], [[Candidate(1, "It went astray.")]])
+    (intervened,) = reviser.intervene([ATTEMPT])
+    assert revised.repaired == intervened.repaired == f"{revised.begun}Final mark: 2"
+    assert [kind(prompts[0]) for prompts, *_ in other.calls] == ["checklist", "revise", "intervene"]
+    assert [begun for _, begun, *_ in policy.calls] == [[revised.begun] * 3] * 2
+
+
 def test_continuations_belong_to_their_own_revision() -> None:
     replies = [f"Final mark: {mark}" for mark in (0, 1, 3, 4, 4, 2)]
     (first, second) = mended(Scripted({"checklist": CHECKLIST, "revise": MENDED, "grade": tuple(replies)}), 1, 2)
