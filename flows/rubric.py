@@ -62,6 +62,7 @@ from rubricflow.tasks.grading.rubrics.item_analysis import (
     marked_answers,
     marks_of,
 )
+from rubricflow.tasks.grading.rubrics.level_worth import with_worths, worth_findings, worths_of
 from rubricflow.tasks.grading.rubrics.page import COLUMNS, page, row, sentence
 from rubricflow.tasks.grading.rubrics.revision import CHANGES, RubricChange, as_yaml, changes, mended, study_of_proposal
 
@@ -92,6 +93,7 @@ def check(
             found += critiques([read.subject(rubric, rubric) for rubric in read.rubrics.values()], judge)
     for rubric_id, of_rubric in marks.items():
         found += mark_findings(rubric_id, of_rubric)
+    found += worth_findings(worths_of(run, read.job.study.evaluation, read.bundles, lambda author: True))
     found = merged(found)
     rows = [row(finding) for finding in found]
     print_rows(COLUMNS, rows)
@@ -123,10 +125,12 @@ def revise(
     problem = partial(problem_of, read.job.study)
     revised = list[Rubric]()
     made = list[RubricChange]()
+    worths = worths_of(read.job.run, read.job.study.evaluation, read.bundles, lambda author: not held_back(author))
     for rubric in read.rubrics.values():
         base, mends = mended(rubric, problem)
+        base, paid = with_worths(base, worths)
         revised.append(base)
-        made += mends
+        made += mends + paid
     if ask:
         marks, _ = marks_of(read.job.run, read.job.study.evaluation, read.bundles, lambda author: not held_back(author))
         with asking(read, token_budget, budget_usd) as judge:

@@ -239,3 +239,48 @@ def test_a_reviser_is_shown_no_answer_that_is_held_back(graded: tuple[Path, Path
     assert shown
     assert not {name for name in shown if held_back(name)}
     assert {name for name in seen_by_check if held_back(name)}
+
+
+def test_what_a_level_is_worth_is_told_proposed_and_compared_without_a_call(tmp_path: Path) -> None:
+    """Of five qualities the judge calls the second best one said in part."""
+    asked = 0
+
+    def play(n: int, body: dict) -> bytes:
+        nonlocal asked
+        asked += 1
+        prompt = body["messages"][-1]["content"]
+        quality = len(re.findall("word ", prompt.partition("answer ")[2] + " "))
+        (number,) = set(re.findall(r"answer (\d+)", prompt))
+        level = (0, 0, 0, 1, 2)[quality]
+        quote = [{"unit": "sentence 1", "quote": f"answer {number}"}] if level else []
+        reply = {"decisions": {"P1": {"level": level, "evidence": quote}}}
+        return loopback.http(200, loopback.body_of(json.dumps(reply)))
+
+    server = loopback.Server(play)
+    study, house, to = judged(tmp_path / "study", server.url), tmp_path / "house", tmp_path / "new.yaml"
+    rubrics = study.parent / "rubrics.yaml"
+    lines = [line for line in rubrics.read_text().splitlines() if "id: P2" not in line]
+    levels = "levels: [not said, only that it is a motion, of the particles], weight: 4"
+    rubrics.write_text("\n".join(lines).replace("levels: [not said, hinted at, said], weight: 2", levels))
+    done("grade", study, "--warehouse", house)
+    calls, before = asked, rubrics.read_bytes()
+    said = done("rubric", "check", study, "--warehouse", house)
+    (row,) = [row for row in csv.DictReader(io.StringIO(said.stdout)) if row["what"].startswith("a level is worth")]
+    assert (row["rubric"], row["criteria"]) == ("a, b", "P1")
+    revised = done("rubric", "revise", study, "--to", to, "--warehouse", house)
+    (change,) = {row["what"] for row in csv.DictReader(io.StringIO(revised.stdout)) if row["after"] == "P1"}
+    assert change == "points changed"
+    (earns,) = {
+        criterion.shares for rubric in authored(to).values() for criterion in rubric.criteria if criterion.top == 2
+    }
+    assert 0.65 <= earns[1] < 1
+    commands = [
+        shlex.split(line.strip())[1:] for line in revised.stderr.splitlines() if line.startswith("  rubricflow")
+    ]
+    for words in commands:
+        last = done(*words)
+    server.close()
+    assert asked == calls
+    assert rubrics.read_bytes() == before
+    ((gain, low),) = re.findall(r"^qwk: .* ([+-][\d.]+) \[([+-][\d.]+), ", last.stderr, re.M)
+    assert float(gain) >= float(low) > 0

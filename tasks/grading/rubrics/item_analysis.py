@@ -39,12 +39,13 @@ MARK_RULES: Mapping[str, str] = {
     "against_people": "its decisions go against people's scores",
     "constant": "it has one level on all answers",
     "harmful": "the sum agrees better without it",
+    "level_worth": "a level is worth more or less than it earns",
     "one_pair": "two criteria are decided alike",
     "unnamed": "what people pay for and no criterion names",
 }
 FEWEST = 20
 """Answers with a score by people below which nothing is told of a rubric's criteria."""
-_RARE = 5
+RARE = 5
 """Answers at another level than most below which a criterion is not held against people's scores."""
 _ONE = 0.97
 """Share of equal decisions from which two criteria are one."""
@@ -291,7 +292,7 @@ def mark_findings(rubric_id: str, marks: MarksOfRubric) -> Iterator[RubricFindin
         if max(row.shares) == 1:
             text = f"It is at level {row.shares.index(1.0)} on all {row.n} answers: it tells none from another."
             yield RubricFinding(*about, "constant", "doubtful", text)
-        elif row.n * (1 - max(row.shares)) < _RARE:
+        elif row.n * (1 - max(row.shares)) < RARE:
             continue  # no resample of so few tells how much hangs on chance
         elif low is not None and high is not None and high < 0:
             interval = f"correlation {row.with_people:.2f}, 95% interval {low:.2f} to {high:.2f}, {row.n} answers"
@@ -325,12 +326,8 @@ def marks_of(
     if not run.done("evaluate", "all"):
         return {}, "the study is not graded as it is now, so no criterion is held against people's scores"
     encode = None if is_missing("embedded") else minilm()
-    marks = {}
-    for name, (bundle, rows, levels) in scored_answers(run, evaluation.target, bundles).items():
-        wanted = rows["cluster"].map(is_wanted).to_numpy(bool)
-        marks[name] = analysed(
-            ScoredAnswers(bundle, rows[wanted], levels[wanted]), encode, evaluation.draws, evaluation.seed
-        )
+    answers = scored_answers(run, evaluation.target, bundles, is_wanted)
+    marks = {name: analysed(of, encode, evaluation.draws, evaluation.seed) for name, of in answers.items()}
     few = [name for name in bundles if name not in marks or not marks[name].items]
     why = []
     if few:
@@ -341,13 +338,16 @@ def marks_of(
     return marks, "; ".join(why)
 
 
-def scored_answers(run: Run, target: str, bundles: Mapping[str, Bundle]) -> dict[str, ScoredAnswers]:
+def scored_answers(
+    run: Run, target: str, bundles: Mapping[str, Bundle], is_wanted: Callable[[str], bool] = lambda author: True
+) -> dict[str, ScoredAnswers]:
     """Rubric → its answers of the calibration split, and of no other, that people scored and the judge decided on; by
     id. Of repeated samples it is the first. A rubric without any is left out.
 
-    target: rater, or 'mean', see `target_scores`.
+    target: rater, or 'mean', see `target_scores`; is_wanted: whether an author's answers may be looked at.
     """
     scored = _scored(run, target)
+    scored = scored[scored["cluster"].map(is_wanted).astype(bool)]
     mine = ds.field("response_id").isin(pa.array(list(scored["response_id"]), pa.string())) & (ds.field("sample") == 0)
     wanted = ["response_id", "criterion_id", "decision", "evidence"]
     decided = run.read(run.ref(Judgments, "judge"), wanted, mine).to_pandas()
