@@ -35,6 +35,8 @@ _PRIOR = 0.25
 _STEPS = 20
 """Shares are told in so many steps of the criterion's weight."""
 _FOLDS = 5
+_TRIFLE = 0.08
+"""A share that moves by no more is not worth a person's decision."""
 
 Earns = tuple[float, ...]
 """The share of its weight that each level of a criterion earns, lowest first."""
@@ -60,8 +62,9 @@ class LevelWorth(NamedTuple):
 
     @property
     def is_better(self) -> bool:
-        """Whether the gain is more than chance makes."""
-        return self.earns != self.now and self.gain.low is not None and self.gain.low > 0
+        """Whether a level moves by more than a trifle, and the gain is more than chance makes."""
+        moved = max(abs(earns - now) for earns, now in zip(self.earns, self.now, strict=True))
+        return moved > _TRIFLE and self.gain.low is not None and self.gain.low > 0
 
     @property
     def sentence(self) -> str:
