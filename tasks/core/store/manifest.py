@@ -61,9 +61,10 @@ def git_state() -> dict[str, Any]:
     """Commit and dirty flag of the checkout; empty where the package does not run from one, or git does not."""
     if not (ROOT / ".git").exists():
         return {}
+    git = "git", "--no-optional-locks", "-C", ROOT  # or a look would lock out who commits at that moment
     try:
         commit, changes = (
-            subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True, timeout=10).stdout.strip()
+            subprocess.run([*git, *words], capture_output=True, text=True, timeout=10).stdout.strip()
             for words in (("rev-parse", "HEAD"), ("status", "--porcelain"))
         )
     except (OSError, subprocess.TimeoutExpired):

@@ -16,6 +16,7 @@ from rubricflow.tasks.core.stats.verdict import labels_needed, margin, verdict
         (0.60, 0.69, 0.7, None, "fail"),
         (0.01, 0.05, None, 0.05, "pass"),
         (0.01, 0.06, None, 0.05, "undecided"),
+        (0.05, 0.09, None, 0.05, "undecided"),
         (0.06, 0.09, None, 0.05, "fail"),
         (-0.1, 0.1, -0.1, 0.1, "pass"),
         (-0.2, 0.2, -0.1, 0.1, "undecided"),
