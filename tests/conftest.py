@@ -30,19 +30,22 @@ os.environ |= {
 }
 
 if importlib.util.find_spec("hypothesis"):  # the environment of tests/engines has none
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
     # A test that asks for more memory than all tests together need fails in its own line: the machine kills nothing.
     resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
     # Nothing is timed in a test. `make test` draws the same cases every time, plain pytest draws new ones.
-    settings.register_profile("plain", deadline=None, max_examples=30)
-    settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
+    untimed: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow], "max_examples": 30}
+    settings.register_profile("plain", **untimed)
+    settings.register_profile("repeatable", derandomize=True, **untimed)
     settings.load_profile("plain")
 
 # Nothing waits for the disk: what survives a power cut no test can say.
 os.fsync = lambda descriptor: None  # type: ignore[assignment]
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    atexit.register(os._exit, 0)  # pytest is over: to collect its objects would take each process seconds
 atexit.register(gc.unfreeze)  # nanobind, under DuckDB, takes for leaks what is not collected at the end
 gc.disable()  # until all tests are collected: what that imports stays, and would be gone through again and again
 

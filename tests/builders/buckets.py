@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from typing import Any
 
 import httpx
 import pytest
@@ -42,7 +43,7 @@ def variables(endpoint: str) -> dict[str, str]:
 def new_bucket(endpoint: str) -> str:
     """The address of a new bucket's prefix."""
     name = f"bucket-{next(_numbers)}"
-    httpx.put(f"{endpoint}/{name}", trust_env=False).raise_for_status()
+    httpx.put(f"{endpoint}/{name}", trust_env=False, timeout=300).raise_for_status()
     return f"s3://{name}/house"
 
 
@@ -68,7 +69,8 @@ def moody(behind: str, mood: Mood) -> Iterator[tuple[str, Counter[tuple[str, str
             if type(told) is int:
                 return self._send(told, {}, b"<Error><Code>SlowDown</Code></Error>")
             headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
-            reply = httpx.request(self.command, behind + self.path, content=content, headers=headers, trust_env=False)
+            sent: Any = {"content": content, "headers": headers, "trust_env": False, "timeout": 300}
+            reply = httpx.request(self.command, behind + self.path, **sent)
             self._send(reply.status_code, dict(reply.headers), reply.content)
 
         def _send(self, status: int, headers: dict[str, str], content: bytes) -> None:

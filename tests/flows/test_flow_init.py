@@ -9,7 +9,7 @@ from typing import Any
 
 import openpyxl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from init_scene import Read, guess, points_of, read
 
@@ -321,7 +321,6 @@ SAID = ["", "1", "2.5", "1e3", "Why so?", "because it is", "<p>so</p>", "- x: y"
 CELLS = st.one_of(st.sampled_from(SAID), st.text(max_size=5))
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(NAMES, min_size=1, max_size=6, unique_by=str.strip), st.data())
 def test_what_is_written_for_any_table_can_be_read_or_nothing_is_written(
     header: list[str], data: st.DataObject

@@ -11,7 +11,7 @@ from typing import Any
 
 import openpyxl
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from init_scene import guess, points_of, read
 
@@ -76,7 +76,7 @@ def headers(draw: st.DrawFn) -> dict[str, str]:
     return {role: cased(name) for role, name in names.items()}
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8)
 @given(headers(), st.sampled_from(",;\t"), st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]))
 def test_who_wrote_what_is_found_in_every_language_and_order(names: dict[str, str], sign: str, encoding: str) -> None:
     cells = {
@@ -111,7 +111,7 @@ def test_who_wrote_what_is_found_in_every_language_and_order(names: dict[str, st
 WORDINGS = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=16, max_size=90).filter(str.strip)
 
 
-@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4)
 @example(["Why does it float?", "Why does it sink?", "Why does it float at all?"], 2, 2)
 @given(
     st.lists(WORDINGS, min_size=1, max_size=4, unique_by=lambda text: " ".join(text.split())), *[st.integers(1, 3)] * 2

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rubricflow.tasks.core.check import checkpoint, suite
@@ -50,7 +50,7 @@ def test_the_columns_that_matter_are_marked() -> None:
     }
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6)
 @given(st.lists(st.tuples(SPACE, st.none() | st.just("a")), min_size=1, max_size=40))
 def test_texts_and_authors_are_counted_as_python_counts_them(values: list[tuple[str, str | None]]) -> None:
     records = [{"response_id": str(i), "text": text, "author_id": who} for i, (text, who) in enumerate(values)]

@@ -53,7 +53,7 @@ def browser() -> Iterator[Any]:
         pytest.skip("needs chromium or google-chrome on this machine")
     sync = pytest.importorskip("playwright.sync_api", reason="needs playwright, an extra of the tests")
     with sync.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=path, args=ARGUMENTS)
+        started = driver.chromium.launch(executable_path=path, args=ARGUMENTS, timeout=300_000)
         yield started
         started.close()
 

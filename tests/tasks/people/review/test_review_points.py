@@ -50,6 +50,7 @@ def board(scale: Scale) -> Board:
 def plain(browser: Any) -> Iterator[Any]:
     """A page that holds the module and no server."""
     page = browser.new_page()
+    page.set_default_timeout(300_000)
     script = Path(__file__).parents[4] / "tasks" / "people" / "review" / "page" / "points.js"
     page.route("**/points.js", lambda route: route.fulfill(path=script, content_type="text/javascript"))
     page.route("http://here/", lambda route: route.fulfill(body="<p>", content_type="text/html"))
