@@ -113,7 +113,9 @@ def precision(folder: Path, warehouse: Path) -> None:
     for name, part in (*parts, ("all claims", claimed)):
         a, b = part["a"].to_numpy(), part["b"].to_numpy()
         sums = (
-            part.assign(n=1, mean=(a + b) / 2, both=a & b).groupby("rubric_id")[["n", "mean", "a", "b", "both"]].sum()
+            part.assign(n=1, mean=(a.astype(float) + b) / 2, both=a & b)
+            .groupby("rubric_id")[["n", "mean", "a", "b", "both"]]
+            .sum()
         )
         draws = np.random.default_rng(39).integers(0, len(sums), (2000, len(sums)))
         of_draws = sums.to_numpy(dtype=float)[draws].sum(axis=1)
