@@ -65,7 +65,7 @@ class Server:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        self._ready.wait()
+        self._ready.wait(300)
 
     @property
     def url(self):

@@ -202,7 +202,7 @@ def test_one_hanging_call_delays_its_own_batch_alone(serve) -> None:
         assert slow.is_alive()
         assert paid == [[pytest.approx(PAID)]] * 5
         server.close()
-        slow.join()
+        slow.join(600)
 
 
 def test_batches_share_the_concurrency_of_the_backend(serve) -> None:
@@ -268,7 +268,7 @@ def test_a_model_in_this_process_takes_turns_and_nobody_waits_for_ever() -> None
 
     def answer(questions: Any) -> list[Reply]:
         begun.set()
-        go_on.wait()
+        go_on.wait(600)
         decisions = [{c.id: {"level": 1} for c in question.criteria} for question in questions]
         return [Reply(text=json.dumps({"decisions": of})) for of in decisions]
 
@@ -278,11 +278,11 @@ def test_a_model_in_this_process_takes_turns_and_nobody_waits_for_ever() -> None
     with reward_by(opened, on_failure="none", deadline=1.5) as reward:
         slow = threading.Thread(target=lambda: reward.score(rollouts("slowly")))
         slow.start()
-        begun.wait()
+        begun.wait(600)
         assert reward.score(rollouts("quick")) == [None]
         assert reward.unscored == {"deadline": 1}
         go_on.set()
-        slow.join()
+        slow.join(600)
         assert reward.score(rollouts("slowly")) == [pytest.approx(PAID)]
 
 

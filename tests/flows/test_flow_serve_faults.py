@@ -164,7 +164,7 @@ def test_a_slow_judge_is_paid_once_however_many_batches_wait_for_it(world, monke
     free = threading.Event()
 
     def slow(number, body):
-        free.wait()
+        free.wait(600)
         return right(number, body)
 
     judge.play = slow

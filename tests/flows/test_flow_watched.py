@@ -200,7 +200,7 @@ def test_workers_are_metered_while_they_work_and_a_lost_one_is_named_and_paid_fo
     def play(n: int, body: dict[str, Any]) -> bytes:
         if n == ANSWERS + 20:
             held.set()
-            go_on.wait()
+            go_on.wait(300)
         return loopback.http(200, loopback.body_of(said))
 
     server = loopback.Server(play, pause=0.1)

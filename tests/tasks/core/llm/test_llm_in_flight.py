@@ -33,7 +33,7 @@ class Held:
                 yield index, Reply(text=text)
         self.begun.set()
         if any(text.startswith("slow") for text in texts):
-            self.free.wait()
+            self.free.wait(600)
             if self.fault:
                 raise self.fault
         for index, text in enumerate(texts):
@@ -49,7 +49,7 @@ def held(monkeypatch):
     def begin(thread):
         start(thread)
         if thread.name == "calls":
-            backend.begun.wait()
+            backend.begun.wait(600)
 
     monkeypatch.setattr(threading.Thread, "start", begin)
     return backend
@@ -69,7 +69,7 @@ def test_what_hangs_is_pending_and_its_reply_is_there_for_who_asks_again(held):
     coming = calls.reply_of(key)
     assert not coming.done()
     held.free.set()
-    assert coming.result().text == "slow b"
+    assert coming.result(600).text == "slow b"
     assert said(backend, ["slow b"]) == ["slow b"]
     assert held.asked == ["a", "slow b", "c"]
     assert calls.reply_of(key) is None
@@ -131,7 +131,7 @@ def test_the_asking_engine_keeps_no_pending_reply_and_pays_once(tmp_path, held):
         assert [one.value for one in first] == ["a", None]
         assert len(store) == 1
         held.free.set()
-        calls.reply_of(first[1].attempts[-1].digest).result()
+        calls.reply_of(first[1].attempts[-1].digest).result(600)
         second = ask(asking, backend, store, check)
         assert [one.value for one in second] == ["a", "slow"]
         assert held.asked == ["a", "slow"]

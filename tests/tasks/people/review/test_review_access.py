@@ -156,7 +156,7 @@ def test_a_token_is_in_no_log(ledger_path: Path) -> None:
     thread.start()
     assert httpx.get(access.links()["Ada"], timeout=300).status_code == 200
     server.should_exit = True
-    thread.join()
+    thread.join(300)
     assert "GET / HTTP" in logged.getvalue()
     assert "token" not in logged.getvalue()
 

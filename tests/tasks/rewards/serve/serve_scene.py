@@ -43,7 +43,7 @@ class Scripted:
 
     def judge(self, posed, until, is_last):
         self.batches.append(len(posed))
-        self.free.wait()
+        self.free.wait(600)
         if self.fault:
             raise self.fault
         return [paid(rollout.item_id or "", float(len(rollout.completion.split()))) for rollout in posed]
@@ -78,7 +78,7 @@ class Running:
 
     def stop(self):
         self._server.should_exit = True
-        self._thread.join()
+        self._thread.join(600)
         self.listening.close()
 
 
