@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, combinations, pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import networkx as nx
 import numpy as np
@@ -216,9 +216,9 @@ def edges_page(study: str, nodes: Rows, edges: Rows) -> str:
     """All edges that were proposed for a run's rubrics, kept or not, with their reasons, as a document of its own.
     nodes, edges: all rows of `graph_nodes` and `graph_edges`."""
     texts = {(row["rubric_id"], row["criterion_id"]): say.cut(row["text"], 300) for row in nodes}
-    lines: list[tuple[Any, ...]] = [
+    lines = [
         (
-            say.cut(row["rubric_id"], 40),
+            row["rubric_id"],
             *(texts.get((row["rubric_id"], row[end]), row[end]) for end in ("child", "parent")),
             DROPPED[row["dropped"]] if row["dropped"] else RELATIONS[row["relation"]],
             row["detail"] or "–",
