@@ -260,10 +260,6 @@ def _of_criterion(criterion: Criterion, rubric: Rubric) -> Iterator[str]:
         if len(earns) != len(criterion.levels) or not rises:
             shares = ", ".join(f"{share:g}" for share in earns)
             yield f"earns {shares}: give a share of its weight for each of its levels, which rise from 0 to 1"
-        if any(one.parent == criterion.id for one in rubric.criteria):
-            yield "earns nothing by a level of its own: it is made of its sub-points"
-        if any(one.id == criterion.parent and one.count for one in rubric.criteria):
-            yield f"earns nothing by its level: '{criterion.parent}' counts whether it is met"
     if criterion.weight == 0 and criterion.parent is not None:
         yield "is a sub-point with weight 0 and can change nothing"
     if not math.isfinite(criterion.weight):
@@ -273,6 +269,8 @@ def _of_criterion(criterion: Criterion, rubric: Rubric) -> Iterator[str]:
 def _of_composite(criterion: Criterion, sub_points: Sequence[Criterion]) -> Iterator[str]:
     if sub_points and criterion.weight == 0:
         yield "has sub-points, whose points are parts of its weight, but weight 0"
+    if sub_points and criterion.earns:
+        yield "earns nothing by a level of its own: it is made of its sub-points"
     for point in sub_points:
         if point.trait != criterion.trait:
             yield f"counts for another trait than its sub-point '{point.id}'"
@@ -307,6 +305,8 @@ def _of_count(criterion: Criterion, sub_points: Sequence[Criterion], counted: bo
     for point in sub_points:
         if point.weight != unit:
             yield f"counts its sub-points, each as one: the weight of '{point.id}' is {unit:g}, not {point.weight:g}"
+        if point.earns:
+            yield f"counts whether '{point.id}' is met, which then earns nothing by its level"
         if point.count is None and (count.least or 0) > point.top:
             yield f"counts from level {count.least}, which its sub-point '{point.id}' does not have"
     most = together(sub_points, counted=True)

@@ -13,7 +13,6 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Rubric
 from rubricflow.tasks.core.contracts.settings.study import Evaluation
@@ -113,36 +112,27 @@ def _worth(
     seed: int,
 ) -> LevelWorth | None:
     """None where too few answers are scored, or at a level between."""
-    top, parts = len(levels) - 1, []
+    top, mine = len(levels) - 1, []
     for name, ids in criteria.items():
-        one = answers[name]
-        at, (low, high, step) = one.levels[ids], one.bundle.scale.bounds
-        between = ((at > 0) & (at < top)).any(axis=1).to_numpy()
-        parts.append(
-            one.rows.assign(share=(one.people - low) / (high - low), step=step / (high - low), between=between)
+        is_whole = ~np.isnan(answers[name].total)
+        mine.append(
+            (ids, answers[name]._replace(rows=answers[name].rows[is_whole], levels=answers[name].levels[is_whole]))
         )
+    clusters = np.concatenate([one.rows["cluster"].to_numpy(str) for _, one in mine])
+    n_between = sum(int(((one.levels[ids] > 0) & (one.levels[ids] < top)).any(axis=1).sum()) for ids, one in mine)
+    if len(clusters) < FEWEST or n_between < RARE:
+        return None
+    people = np.concatenate([_share(one.people, one) for _, one in mine])
+    step = min(one.bundle.scale.step / (one.bundle.scale.max - one.bundle.scale.min) for _, one in mine)
 
     @cache
     def sums(earns: Earns) -> Floats:
-        """Of all answers, as shares of their scales."""
-        shares = []
-        for name, ids in criteria.items():
-            bundle, (low, high, _) = answers[name].bundle, answers[name].bundle.scale.bounds
-            made = tuple(c.model_copy(update={"earns": earns}) if c.id in ids else c for c in bundle.criteria)
-            earning = answers[name]._replace(bundle=bundle.model_copy(update={"criteria": made}))
-            shares.append((earning.total - low) / (high - low))
-        return np.concatenate(shares)
-
-    is_decided = ~np.isnan(sums(now))
-    rows = pd.concat(parts)[is_decided]
-    people, clusters, n_between = (
-        rows["share"].to_numpy(float),
-        rows["cluster"].to_numpy(str),
-        int(rows["between"].sum()),
-    )
-    if len(rows) < FEWEST or n_between < RARE:
-        return None
-    step = float(rows["step"].min())
+        made = []
+        for ids, one in mine:
+            paid = (c.model_copy(update={"earns": earns}) if c.id in ids else c for c in one.bundle.criteria)
+            bundle = one.bundle.model_copy(update={"criteria": tuple(paid)})
+            made.append(_share(one._replace(bundle=bundle).total, one))
+        return np.concatenate(made)
 
     def fitted(times: Floats) -> Earns:
         """times: (n,) how often each answer counts."""
@@ -151,21 +141,25 @@ def _worth(
             grid = (share / _STEPS for share in range(_STEPS + 1))
             within = sorted({earns[level], *(s for s in grid if earns[level - 1] <= s <= earns[level + 1])})
             tried = [(*earns[:level], share, *earns[level + 1 :]) for share in within]
-            left = np.array([times @ (sums(one)[is_decided] - people) ** 2 for one in tried])
+            left = np.array([times @ (sums(one) - people) ** 2 for one in tried])
             noise = max(left.min() / max(times.sum() - 1, 1), step**2 / 12)  # at least that of rounded scores
             earns = tried[int((left / noise + ((np.array(within) - now[level]) / _PRIOR) ** 2).argmin())]
         return earns
 
-    as_is, fold = sums(now)[is_decided], folds_of(clusters, _FOLDS, seed)
-    crossed = as_is.copy()
+    fold, crossed = folds_of(clusters, _FOLDS, seed), sums(now).copy()
     for number in range(_FOLDS):
-        crossed[fold == number] = sums(fitted((fold != number) * 1.0))[is_decided][fold == number]
-    gain = paired_bootstrap(people, as_is, crossed, clusters, (0.0, 1.0, step), draws, seed)["qwk"]
+        crossed[fold == number] = sums(fitted((fold != number) * 1.0))[fold == number]
+    gain = paired_bootstrap(people, sums(now), crossed, clusters, (0.0, 1.0, step), draws, seed)["qwk"]
     codes, size = cluster_codes(clusters)
     drawn = [fitted(times[codes]) for times in resample_counts(np.random.default_rng(seed), size, min(draws, 200))]
-    ends = np.quantile(drawn, [0.025, 0.975], axis=0).T
-    earns = fitted(np.ones(len(rows)))
-    return LevelWorth(levels, criteria, len(rows), n_between, now, earns, tuple(map(tuple, ends.tolist())), gain)
+    ends = tuple(map(tuple, np.quantile(drawn, [0.025, 0.975], axis=0).T.tolist()))
+    return LevelWorth(levels, criteria, len(people), n_between, now, fitted(np.ones(len(people))), ends, gain)
+
+
+def _share(scores: Floats, one: ScoredAnswers) -> Floats:
+    """Scores as shares of their scale."""
+    low, high, _ = one.bundle.scale.bounds
+    return (scores - low) / (high - low)
 
 
 def worth_findings(worths: Sequence[LevelWorth]) -> Iterator[RubricFinding]:

@@ -81,10 +81,15 @@ def test_a_criterion_named_like_a_score_is_no_score(case_of, grade_all):
 
 @given(levels=st.tuples(*[st.integers(0, 2)] * 3), stated=st.integers(0, 6))
 def test_contradicted_is_further_than_a_step_from_the_sum_of_points(levels, stated):
-    names = ("x", "y", "z")
-    points = [criterion(n, "a", levels=("no", "half", "yes"), weight=w) for n, w in zip(names, (1, 2, -1), strict=True)]
+    names, middle = ("x", "y", "z"), (0.75, 0.5, 0.2)
+    points = [
+        criterion(n, "a", levels=("no", "half", "yes"), weight=w, earns=(0, m, 1))
+        for n, w, m in zip(names, (1, 2, -1), middle, strict=True)
+    ]
     derived, judged = trait("a", 0, 6), trait("a", 0, 6, source="judged")
     decided = dict(zip(names, levels, strict=True))
     summed = score(bundle(*points, traits=(derived,), name="rulers"), decided).traits["a"]
+    x, y, z = ((0, m, 1)[decided[n]] for n, m in zip(names, middle, strict=True))
+    assert summed == int(6 * min(1, max(0, (x + 2 * y - z) / 3)) + 0.5 + 1e-9)
     audited = contradicted(bundle_of(*points, traits=(judged,)), decided, {"a": stated})
     assert audited == (["a"] if abs(summed - stated) > 1 else [])

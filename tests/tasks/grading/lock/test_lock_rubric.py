@@ -130,7 +130,7 @@ def test_an_item_that_carries_nothing_usable_is_named(plan: Derived, row: dict[s
         ),
         (
             rubric(criterion("a", count={"points": [0, 1]}), criterion("b", parent="a", levels=WORDS, earns=[0, 1, 1])),
-            "criterion 'b' earns nothing by its level: 'a' counts whether it is met",
+            "criterion 'a' counts whether 'b' is met, which then earns nothing by its level",
         ),
         (rubric(criterion("a", weight=0)), "trait 't' has no criterion with another weight than 0"),
         (

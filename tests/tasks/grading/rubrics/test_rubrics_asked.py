@@ -228,6 +228,17 @@ def test_a_group_within_a_group_is_one_of_its_members() -> None:
     assert rubric.criteria[0].count == Count(points=(0, 1, 2), needs=("T",))
 
 
+@pytest.mark.parametrize(
+    ("levels", "kept"), [(("no", "a bit", "yes"), (0, 0.75, 1)), (("no", "half", "yes"), (0, 0.5, 1))]
+)
+def test_what_levels_earn_stays_while_they_are_the_same(levels: tuple[str, ...], kept: tuple[float, ...]) -> None:
+    own = criterion("C", text="Ends.", levels=("no", "a bit", "yes"), earns=(0.0, 0.75, 1.0))
+    old = RUBRIC.model_copy(update={"criteria": tuple(own if c.id == "C" else c for c in CRITERIA)})
+    criteria = [*REVISED["criteria"][:-1], {**one("C2", "Ends well.", ["C"]), "levels": list(levels)}]
+    ((rubric, _),) = revisions([ReviewedRubric(old, "", old, marked=SHOWN)], judge(revised(criteria=criteria)), broken)
+    assert rubric.criteria[-1].shares == kept
+
+
 def test_what_costs_points_stays_a_misconception() -> None:
     false = criterion("M", text="Salt is sweet.", kind="misconception", weight=-1.0)
     old = RUBRIC.model_copy(update={"criteria": (*CRITERIA, false)})
