@@ -213,14 +213,15 @@ PANELS = {
 """Heading of the help → its commands, in order."""
 GROUPS = {"rubric": "Find what is the matter with a study's rubrics, and propose better ones."}
 """First word of several commands → what they are for."""
-THREE_WAYS = """Grade open-ended text with rubrics. Three ways in:
+WAYS_IN = """Grade open-ended text with rubrics. Four ways in:
 
   grade a class       rubricflow init answers.xlsx --to week3
   train with rewards  rubricflow reward data/demo/reward.yaml
   study methods       rubricflow experiment data/experiments/gradeagentops.yaml
+  trust a judge       rubricflow calibrate logs/ --labels labels.csv
 
-rubricflow --help lists all commands, rubricflow COMMAND --help says what one does, and
-rubricflow --install-completion lets the shell complete them."""
+What stands in data/ comes with the repository, not with an installed package. rubricflow --help lists all commands,
+rubricflow COMMAND --help says what one does, and rubricflow --install-completion lets the shell complete them."""
 
 
 class Commands(TyperGroup):
@@ -333,7 +334,7 @@ def ways_in(
 ) -> None:
     """Where one begins, if no command is named."""
     if context.invoked_subcommand is None:
-        print(THREE_WAYS)
+        print(WAYS_IN)
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def _unexplained(book: Gradebook) -> list[str]:
             "the pages say both"
         )
     if bare:
-        rule = "stand without criteria: nothing was decided of them, or they make a score more than one step away"
+        rule = "stand without criteria: nothing was decided of them, or the judge's score is more than one step away"
         lines.append(f"{bare:,} of {say.plural(len(scored), 'score')} {rule}")
     return lines
 

@@ -113,7 +113,7 @@ def test_the_table_holds_what_each_way_took(rehearsed: tuple[Path, str]) -> None
         row = rows[f"checked_score, {name}"]
         assert "1.000 [1.000, 1.000]" in row
         assert row.split()[-5:-1] == ["1.000", "0", str(took), f"{14 * took:,}"]
-    assert "Use checked_score, all in one call: QWK 1.000 on 12 answers, the best of 4 ways" in said
+    assert "Use checked_score, all in one call: QWK 1.000 [1.000, 1.000] on 12 answers, the best of 4 ways" in said
 
 
 def test_the_plain_score_s_agreement_is_that_of_the_library(rehearsed: tuple[Path, str]) -> None:

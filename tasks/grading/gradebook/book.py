@@ -206,16 +206,16 @@ class Credit(NamedTuple):
 
 
 def explains(question: GradedQuestion, answer: GradedAnswer) -> bool:
-    """Whether an answer's levels are shown with its final score: a person set them or decided the score, or they come
-    to that score or the one next to it. Calibration may move a score far from them, and nobody has looked at it: they
-    would not explain it."""
+    """Whether an answer's levels are shown with its final score: a person set them, or decided on another score than
+    they make, which is then said; or the judge's score is that score or the one next to it. Calibration, and a person
+    where no score follows from levels, may put a score far from them: they would not explain it."""
     if answer.final_score is None:
         return False
     if answer.levels_are_peoples:
         return True
     if not any(level.level is not None for level in answer.levels):
         return False
-    if answer.decided_by == "person":
+    if answer.decided_by == "person" and answer.criteria_score is not None:
         return True
     if answer.judge_score is None:
         return False
@@ -236,9 +236,10 @@ def told_credit(question: GradedQuestion, answer: GradedAnswer) -> Credit:
     if not explains(question, answer):
         return Credit((), (), ())
     groups = credit(question.bundle, answer.levels)
-    points = parted(answer)
-    if points is not None and not answer.levels_are_peoples and points < (answer.final_score or 0.0):
-        # The teacher found more in the answer than these criteria: what they miss may be what was found.
+    points, final = parted(answer), answer.final_score or 0.0
+    is_more = final >= question.scale.max or (points is not None and points < final)
+    if is_more and not answer.levels_are_peoples:
+        # More was found in the answer than these criteria have: what they miss may be what was found.
         return groups._replace(missing=())
     return groups
 

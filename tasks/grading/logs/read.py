@@ -14,7 +14,7 @@ import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.store.cells import as_text, quoted, text_or_none
-from rubricflow.tasks.core.text.tokens import decimal_of
+from rubricflow.tasks.core.text.tokens import mark_of
 from rubricflow.tasks.grading.logs import forms
 from rubricflow.tasks.grading.logs.files import at, cases_of, documents, first_of, is_blank
 from rubricflow.tasks.grading.logs.forms import WORDS, LogForm
@@ -22,7 +22,6 @@ from rubricflow.tasks.grading.logs.record import LABELS, VERDICTS, JudgeFacts, L
 
 _TEXTS = ("question", "answer", "turns", "subject", "input_tokens", "output_tokens")
 """Columns that a file of traces, spans or runs fills where the file of verdicts next to it has nothing."""
-_PART = re.compile(r"([-+]?[0-9][0-9.,]*)\s*(?:%|/\s*[0-9][0-9.,]*)")
 _LONG_ENOUGH = 8
 """Characters of a question or answer that are taken for it wherever they stand in a prompt."""
 _PROSE = ("text", "content", "output", "answer", "response", "completion", "value", "messages", "choices", "message")
@@ -178,9 +177,8 @@ def _fact(name: str, value: Any, row: Mapping[str, Any]) -> str:
 def number_of_verdict(value: Any) -> float | None:
     """A verdict as a number: true is 1, a word as `WORDS` has it, of 4/5 and 80% the first; None where it is none."""
     if isinstance(value, str):
-        part = _PART.fullmatch(value.strip())
-        number = decimal_of(part[1] if part else value.strip())
-        return WORDS.get(value.strip().casefold()) if number is None else number
+        mark = mark_of(value)
+        return mark.points if mark else WORDS.get(value.strip().casefold())
     if isinstance(value, bool | int | float):
         return float(value) if math.isfinite(value) else None
     return None

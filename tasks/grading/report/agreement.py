@@ -64,13 +64,15 @@ class Ranking(NamedTuple):
 
     @property
     def top(self) -> list[RankedRater]:
-        """The four rows of the first screen: people, the machine, the strongest other run or length, words alone."""
+        """The four rows of the first screen: people, unless they are compared on other answers, the machine, the
+        strongest other run or length, words alone."""
         by_name = {rater.name: rater for rater in self.raters}
-        first = [by_name.get(name, RankedRater(name, "", Estimate(None))) for name in (PEOPLE, MACHINE, WORDS)]
+        names = (MACHINE, WORDS) if self.doubles else (PEOPLE, MACHINE, WORDS)
+        first = [by_name.get(name, RankedRater(name, "", Estimate(None))) for name in names]
         rest = [rater for rater in self.raters if rater.by == "" and rater.name != WORDS]
         others = [rater for rater in rest if rater.name != "length alone"] or rest
         strongest = sorted(others, key=lambda rater: -(rater.agreement.value or 0.0))[:1]
-        return [*first[:2], *strongest, first[2]]
+        return [*first[:-1], *strongest, first[-1]]
 
     @property
     def sentence(self) -> str:

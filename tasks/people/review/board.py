@@ -301,7 +301,7 @@ def as_words(predicted: PredictedScore, scale: Scale) -> Record:
     score, points, low, high, probability = predicted[:5]
     by_points = None
     if points is not None and points != score:
-        by_points = f"By the rubric's points alone: {_of_scale(round(points, 2), scale)}"
+        by_points = f"By the judge alone: {_of_scale(round(points, 2), scale)}"
     if score is None:
         reason = UNSCORED_REASONS.get(predicted.reason or "", "no reason is recorded")
         if points is not None:

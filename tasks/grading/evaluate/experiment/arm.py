@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.tables.data import MEASURED
+from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table, count, number
 from rubricflow.tasks.core.llm.prices import money
 from rubricflow.tasks.core.stats.agreement import to_levels
@@ -212,7 +213,8 @@ def rehearsal(arms: Sequence[RehearsedArm], plan: BootstrapPlan) -> tuple[str, T
 def advice(
     arms: Sequence[RehearsedArm], shared: Sequence[pd.DataFrame], kappas: Sequence[Estimate], plan: BootstrapPlan
 ) -> str:
-    """Of what is within one standard error of the best the way that takes fewest tokens, with a checklist if any is."""
+    """Of what is within one standard error of the best the way that takes fewest tokens, with a checklist if any is;
+    and whether any way is worse than the best beyond chance."""
     known = [at for at, kappa in enumerate(kappas) if kappa.value is not None]
     if not known:
         return "These answers do not tell: no way of asking has an agreement with people on them"
@@ -224,10 +226,15 @@ def advice(
             near += [at] if gap.value <= (gap.high - gap.low) / (2 * _NORMAL) else []
     checked = [at for at in near if arms[at].quotes] or near
     chosen = min(checked, key=lambda at: (arms[at].tokens or 0, arms[at].calls, -(kappas[at].value or 0)))
-    words = f"Use {arms[chosen].name}: QWK {kappas[chosen].value:.3f} on {len(shared[chosen])} answers"
+    low, high = (say.NOT_KNOWN if end is None else f"{end:.3f}" for end in (kappas[chosen].low, kappas[chosen].high))
+    words = f"Use {arms[chosen].name}: QWK {kappas[chosen].value:.3f} [{low}, {high}] on {len(shared[chosen])} answers"
     if kappas[chosen].value == kappas[best].value:
-        return f"{words}, the best of {len(arms)} ways"
-    return f"{words}, within one standard error of the best, {arms[best].name} ({kappas[best].value:.3f})"
+        words += f", the best of {len(arms)} ways"
+    else:
+        words += f", within one standard error of the best, {arms[best].name} ({kappas[best].value:.3f})"
+    if any(gap.low is not None and gap.low > 0 for gap in behind.values()):
+        return words
+    return f"{words}. So few answers tell none of the ways apart: --answers asks about more"
 
 
 def _gain(base: pd.DataFrame, better: pd.DataFrame, plan: BootstrapPlan) -> Estimate:

@@ -189,7 +189,9 @@ def test_of_what_agrees_as_well_the_cheapest_with_a_checklist_is_taken(
         arm(name, frame(people, off(people, share, 5)), took, quoted)
         for name, share, took, quoted in zip(names, shares, tokens, quotes, strict=True)
     ]
-    assert rehearsal(arms, PLAN)[0].startswith(f"Use {taken}: QWK ")
+    sentence, _ = rehearsal(arms, PLAN)
+    assert sentence.startswith(f"Use {taken}: QWK ")
+    assert ("none of the ways" in sentence) == (len(set(shares)) == 1)
 
 
 def test_without_an_agreement_nothing_is_taken() -> None:

@@ -139,6 +139,24 @@ def test_a_score_given_as_a_whole_does_not_follow_from_its_checklist(tmp_path: P
     assert "Your teacher gave this score." in text
 
 
+@pytest.mark.parametrize("given", [0.0, 1.0, 2.0, 3.0, 4.0])
+@pytest.mark.parametrize("raw", [0.0, 3.0, 4.0])
+def test_where_no_score_follows_from_levels_those_of_a_judge_who_gave_another_say_nothing_of_a_persons(
+    tmp_path: Path, given: float, raw: float
+) -> None:
+    run = settled_run(tmp_path, [answer("a1", levels=LEVELS, raw=raw)], a1=(given, "one_vote"))
+    text = words(only_page(read_gradebook(run, lambda bundle, levels: None)))
+    is_near = abs(given - raw) <= 1
+    assert ("What counted" in text) == is_near
+    assert ("What was missing" in text) == (is_near and given < 4)
+
+
+def test_nothing_is_missing_where_all_points_went_out(tmp_path: Path) -> None:
+    text = words(only_page(book_of(tmp_path, answer("a1", levels=LEVELS, score=4.0, raw=3.0))))
+    assert "4 of 4 points" in text
+    assert "What was missing" not in text
+
+
 def test_moodle_is_told_what_the_page_says(tmp_path: Path) -> None:
     run = settled_run(tmp_path, [answer("a1", levels=LEVELS)], a1=(7 / 3, "one_vote"))
     ((*_, feedback),) = platform_sheet(read_gradebook(run), "moodle").sheet.rows

@@ -146,6 +146,11 @@ def test_the_first_table_has_people_first_and_never_leaves_words_out(run: Tables
     without = view(replace(run, metrics=conform(Metrics, rows[:2])), STUDY, MANIFEST).ranking
     assert [rater.agreement.value for rater in without.top] == [0.9, 0.5, None]
     assert without.sentence.endswith("people with each other 0.90, this judge 0.50.")
+    few = rows[0] | {"n": 90}
+    doubled = [few, few | {"rater_a": "target", "rater_b": "judge", "value": 0.4}, *rows[1:]]
+    apart = view(replace(run, metrics=conform(Metrics, doubled)), STUDY, MANIFEST).ranking
+    assert [rater.agreement.value for rater in apart.top] == [0.5, 0.6, 0.7]
+    assert all(part in apart.doubles for part in ("90 answers", "0.90", "0.40"))
     assert view(replace(run, metrics=run.metrics.slice(0, 0)), STUDY, MANIFEST).ranking.sentence == ""
 
 

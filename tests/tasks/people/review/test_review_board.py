@@ -170,7 +170,7 @@ def test_a_score_stands_with_its_interval_its_chance_and_the_points_it_was_made_
     assert words == {
         "value": "2",
         "sentence": "2 of 10, probably between 1 and 4",
-        "points": "By the rubric's points alone: 5 of 10",
+        "points": "By the judge alone: 5 of 10",
         "chance": "In about 45 of 100 such answers, a person would give exactly 2",
     }
 

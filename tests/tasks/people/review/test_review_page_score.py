@@ -72,7 +72,7 @@ def page(serving: Serving, person: Person) -> Any:
 
 def test_the_calibrated_score_stands_with_its_evidence_and_the_rubric(page: Any) -> None:
     shows(page, ".card", "1 of 4, probably between 0 and 2")
-    shows(page, ".card", "By the rubric's points alone: 3 of 4; people’s scores of other answers moved it")
+    shows(page, ".card", "By the judge alone: 3 of 4; people’s scores of other answers moved it")
     shows(page, ".why", "Risk above 20%")
     page.click("#sure summary")
     shows(page, "#sure", "In about 45 of 100 such answers, a person would give exactly 1.")
