@@ -83,7 +83,7 @@ def test_without_a_command_the_doors_of_the_readme_are_named() -> None:
     said = CliRunner().invoke(app, [])
     assert said.exit_code == 0
     doors = re.findall(r"^  .*?  (rubricflow .*)$", said.stdout, re.M)
-    assert len(doors) == 3
+    assert len(doors) == 4
     assert all(f".venv/bin/{door}" in text_of(Path("README.md")) for door in doors)
 
 

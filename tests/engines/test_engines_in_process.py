@@ -166,7 +166,7 @@ def test_a_control_token_in_a_response_opens_no_turn(backend):
 
 def test_no_control_token_reaches_the_engine(backend):
     """Counted where the engine itself says what it read: the system's, the user's and the assistant's, two ends."""
-    engine = backend._backend
+    engine = backend._backend._backend
     tokenizer = engine._loaded.get_tokenizer()
     controls = set(tokenizer.all_special_ids) | set(tokenizer.get_added_vocab().values())
     turns = engine._structure.messages(
@@ -180,7 +180,7 @@ def test_whoever_stops_waiting_leaves_the_engine_free(backend):
     arriving = backend.answer([asking(f"answer {i}") for i in range(30)])
     next(arriving)
     arriving.close()
-    assert not backend._backend._loaded.llm_engine.has_unfinished_requests()
+    assert not backend._backend._backend._loaded.llm_engine.has_unfinished_requests()
     assert texts(backend, [asking("after it")])[0]
 
 
@@ -199,7 +199,7 @@ def test_a_model_that_cannot_be_loaded_is_named(folder):
 
 
 def test_a_model_without_a_chat_template_is_named(backend):
-    tokenizer = backend._backend._loaded.get_tokenizer()
+    tokenizer = backend._backend._backend._loaded.get_tokenizer()
     template = tokenizer.chat_template
     tokenizer.chat_template = None
     try:

@@ -17,15 +17,17 @@ from functools import cache
 from operator import length_hint
 from typing import Any
 
-from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.scoped import scoped
 from rubricflow.tasks.core.llm.backend import Answers, Arriving, Backend, BackendWrapper, ReplyStream
 from rubricflow.tasks.core.llm.prices import Price, cost_of
 from rubricflow.tasks.core.llm.reply_store import looking
-from rubricflow.tasks.core.llm.request import Reply, Request, digest, overdue
+from rubricflow.tasks.core.llm.request import ONLY_THOUGHT, Reply, Request, digest, overdue
 
 EVERY_S, WAITING_S = 5.0, 10.0
 """Seconds between lines while replies come, and while none does."""
+ENOUGH = 20
+"""Replies without a text after which a model is given up."""
 
 
 class Watched(BackendWrapper):
@@ -39,6 +41,26 @@ class Watched(BackendWrapper):
         for index, reply in answers:
             self._tell(requests[index], reply)
             yield index, reply
+
+
+class GivesUp(BackendWrapper):
+    """A model that is asked no further where none of its first replies has a text, as all of its tokens went into
+    thinking: every other request would be paid for and bring as little."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._thought: int | None = 0
+        """Such replies; None once another one came."""
+
+    def through(self, requests: Sequence[Request], answers: Answers) -> Arriving:
+        """Yields as the backend does; BackendError after ENOUGH such replies."""
+        for index, reply in answers:
+            if self._thought is not None:
+                self._thought = self._thought + 1 if (reply.error or "").startswith(ONLY_THOUGHT) else None
+            yield index, reply
+            if self._thought is not None and self._thought >= ENOUGH:
+                rule = f"none of the first {self._thought} replies of {self.model} has a text, so no more are asked for"
+                raise BackendError(f"{self.name}: {rule}: {reply.error}")
 
 
 def pace(rate: float) -> str:

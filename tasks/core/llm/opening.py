@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, engine_of
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.backend import Backend, KeyOf
 from rubricflow.tasks.core.llm.budget import on_budget
-from rubricflow.tasks.core.llm.calls import Metered
+from rubricflow.tasks.core.llm.calls import GivesUp, Metered
 from rubricflow.tasks.core.llm.mailbox import Collector, open_outbox
 from rubricflow.tasks.core.llm.prices import price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
@@ -52,7 +52,7 @@ def open_backend(choice: Choice, base: Path, replies: Replies, key_of: KeyOf = o
     if BACKENDS[choice.backend].needs != "engine":
         return backend
     price = price_of(choice.engine)
-    return Metered(on_budget(backend, price, choice.engine), price)
+    return GivesUp(Metered(on_budget(backend, price, choice.engine), price))
 
 
 @cache

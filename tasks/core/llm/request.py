@@ -111,6 +111,10 @@ class ReplySource:
     """When that file was written, as ISO 8601."""
 
 
+ONLY_THOUGHT = "empty: the model only thought"
+"""How the error of a reply begins whose tokens all went into thinking."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What came back: a text, or an error as 'kind: message'. ValueError unless exactly one of the two is set."""

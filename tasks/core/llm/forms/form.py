@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.settings.engine import Effort, Engine
-from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
+from rubricflow.tasks.core.llm.request import ONLY_THOUGHT, Reply, Request, cached_by_identity
 from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject, plain
 
 _TOO_LONG = re.compile(
@@ -263,7 +263,7 @@ def without_text(reply: Reply, reason: object, thought: object) -> Reply:
         return failed(reply, f"empty: the model gave no text: {shown(reason or 'no reason given')}")
     tokens = "" if reply.completion_tokens is None else f" after {reply.completion_tokens:,} tokens"
     hint = "allow it more by sampling.max_tokens, or less effort"
-    return failed(reply, f"empty: the model only thought and stopped ({shown(reason)}){tokens}; {hint}")
+    return failed(reply, f"{ONLY_THOUGHT} and stopped ({shown(reason)}){tokens}; {hint}")
 
 
 def shown(value: object) -> str:

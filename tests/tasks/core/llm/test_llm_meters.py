@@ -10,14 +10,16 @@ import pytest
 from builders.loopback import free_port
 from prometheus_client.parser import text_string_to_metric_families
 
-from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.llm import calls
 from rubricflow.tasks.core.llm.backend import Answers, Scripted
 from rubricflow.tasks.core.llm.calls import (
+    ENOUGH,
     LIVE,
     METERS,
     SHARES,
     CallMeters,
+    GivesUp,
     Metered,
     metered_by,
     serve_meters,
@@ -25,7 +27,7 @@ from rubricflow.tasks.core.llm.calls import (
 )
 from rubricflow.tasks.core.llm.prices import Price, Rates
 from rubricflow.tasks.core.llm.reply_store import looking
-from rubricflow.tasks.core.llm.request import Message, Reply, Request
+from rubricflow.tasks.core.llm.request import ONLY_THOUGHT, Message, Reply, Request
 
 REQUESTS = [Request(messages=(Message("user", str(n)),), role="grade", subject=str(n)) for n in range(4)]
 
@@ -40,6 +42,20 @@ def replied(request: Request) -> Reply:
 def price() -> Price:
     rates = (Rates(input=2.0, cached=2.0, cache_write=2.0, output=0.0),)
     return Price(rates, rates, "said", None)
+
+
+@pytest.mark.parametrize("place", [None, 0, ENOUGH - 1, ENOUGH])
+def test_a_model_that_only_thinks_is_given_up_before_it_is_paid_for_more(place: int | None) -> None:
+    thought = Reply(error=f"{ONLY_THOUGHT} and stopped")
+    many = [Request(messages=(Message("user", str(n)),), role="grade", subject=str(n)) for n in range(3 * ENOUGH)]
+    inside = Scripted(lambda request: "yes" if request.subject == str(place) else thought, model="m")
+    backend = GivesUp(inside)
+    if place is not None and place < ENOUGH:
+        assert len(list(backend.answer(many))) == inside.calls == len(many)
+        return
+    with pytest.raises(BackendError, match="only thought"):
+        list(backend.answer(many))
+    assert inside.calls == ENOUGH
 
 
 def test_who_stops_waiting_frees_the_model_inside() -> None:

@@ -69,7 +69,7 @@ def test_a_server_gets_the_key_that_the_engine_names():
         asked.append(name)
 
     backend = open_as("openai", Engine(model="m", key="block:judge"), key_of=key_of)
-    assert isinstance(backend._backend, OpenAI)
+    assert isinstance(backend._backend._backend, OpenAI)
     assert asked == ["block:judge"]
 
 
@@ -94,7 +94,7 @@ def test_without_vllm_the_extra_is_named(monkeypatch):
 
 def test_a_model_in_this_process_is_opened_once(installed, weights):
     engines = [Engine(model="tiny"), Engine(model="tiny"), Engine(model="tiny", logprobs=2)]
-    one, two, other = (open_as("vllm", engine, weights.parent)._backend for engine in engines)
+    one, two, other = (open_as("vllm", engine, weights.parent)._backend._backend for engine in engines)
     assert one is two
     assert other is not one
 
