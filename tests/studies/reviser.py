@@ -8,20 +8,21 @@ the run's folder and is not done again. Printed are each arm's figures and the d
 that matter, paired over answers.
 
 `--audit FILE` reads an auditor's replies, one a line ({"id": "ARM-SEED/RESPONSE", "reply": {"steps": [{"sound": ...},
-...], "pass": ...}}), and prints the share of rollouts that pass, of steps that are sound, and, of the base's training
-rollouts (arm `train`), of the steps that the belief chose and of the other steps of the same rollouts.
+...], "pass": ...}}), and prints the share of rollouts that pass and of steps that are sound; of the base's training
+rollouts (arm `train`) also how much oftener the step that the belief chose is at fault than the others.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import roc_auc_score
 
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.settings.study import load_study
@@ -122,14 +123,39 @@ def audited(workspace: Workspace, files: Sequence[Path]) -> None:
         by_rollout = rows.groupby("response_id")["sound"].agg(["sum", "size"]).to_numpy()
         print(f"{arm}: rollouts that pass {share(np.column_stack([passed, np.ones(len(passed))]))}; ", end="")
         print(f"steps that are sound {share(by_rollout)}")
-    chosen = pd.DataFrame(rows_of(workspace.run, Steps, of_arm("base", workspace.plan.seeds[0])))
-    found = frame[frame["arm"] == "train"].merge(chosen, on=["response_id", "step"])
-    wrong = found[found.groupby("response_id")["fate"].transform(lambda fates: (fates == "chosen").any())]
-    for is_chosen, rows in wrong.groupby(wrong["fate"] == "chosen"):
-        by_rollout = rows.assign(bad=~rows["sound"].astype(bool)).groupby("response_id")["bad"].agg(["sum", "size"])
-        print(
-            f"steps at fault, {'chosen by the belief' if is_chosen else 'the others'}: {share(by_rollout.to_numpy())}"
-        )
+    signals = pd.DataFrame(rows_of(workspace.run, Steps, of_arm("base", workspace.plan.seeds[0])))
+    found = frame[frame["arm"] == "train"].merge(signals, on=["response_id", "step"])
+    found = found.assign(fault=~found["sound"].astype(bool), chosen=found["fate"] == "chosen")
+    wrong = found[found.groupby("response_id")["chosen"].transform("any")]
+    print(f"steps at fault, chosen by the belief less the others: {resampled(wrong, gap)}")
+    print(f"of steps that judge the answer: {resampled(wrong[wrong['kind'] == 'grounding'], gap)}")
+    print(f"less the others at the same place: {resampled(wrong, gap_by_place)}")
+    for signal in ("change", "grounding_answer", "grounding_scheme", "prefix_residual"):
+        auc = resampled(found, lambda rows, of=signal: (roc_auc_score(rows["fault"], -rows[of]),))
+        print(f"AUC of little {signal} for a step at fault: {auc}, n {len(found)}")
+
+
+def gap(rows: pd.DataFrame) -> tuple[float, ...]:
+    """The difference of two shares of steps at fault, and the shares."""
+    one, other = (rows.loc[rows["chosen"] == is_chosen, "fault"].mean() for is_chosen in (True, False))
+    return one - other, one, other
+
+
+def gap_by_place(rows: pd.DataFrame) -> tuple[float, ...]:
+    """The same, the others weighted as the chosen ones lie in their rollouts."""
+    chosen = rows[rows["chosen"]]
+    other = rows[~rows["chosen"]].groupby("step")["fault"].mean().reindex(chosen["step"]).mean()
+    return chosen["fault"].mean() - other, chosen["fault"].mean(), other
+
+
+def resampled(rows: pd.DataFrame, figure: Callable[[pd.DataFrame], tuple[float, ...]]) -> str:
+    """A figure with its interval by rollouts, and what it is made of."""
+    rng, of = np.random.default_rng(0), list(rows.groupby("response_id").indices.values())
+    draws = [np.concatenate([of[place] for place in rng.integers(0, len(of), len(of))]) for _ in range(500)]
+    drawn = [figure(rows.iloc[places])[0] for places in draws]
+    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    value, *parts = figure(rows)
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]" + "".join(f", {part:.3f}" for part in parts)
 
 
 def share(counts: np.ndarray) -> str:
