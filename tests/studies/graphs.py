@@ -78,7 +78,8 @@ def devai(data: Path, to: Path, part: str) -> dict[str, Any]:
             ]
         graphs.append({"rubric_id": name, "edges": edges})
     (to / "people.yaml").write_text(yaml.safe_dump({"graphs": graphs}))
-    (to / "examples.yaml").write_text(yaml.safe_dump({"graphs": graphs[::3]}))
+    shown = [graph for graph in graphs if graph["rubric_id"] in names[::3]]
+    (to / "examples.yaml").write_text(yaml.safe_dump({"graphs": shown}))
     (to / "items.jsonl").write_text("\n".join(map(json.dumps, items)))
     marked = verdicts[verdicts["rater"] == "human"].groupby(["task", "agent"], as_index=False)["satisfied"].mean()
     work = {"response_id": marked["task"] + "/" + marked["agent"], "item_id": marked["task"]}
