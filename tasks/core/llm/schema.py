@@ -15,6 +15,8 @@ JsonObject = Mapping[str, Any]
 """An object of JSON, to be read."""
 JsonDict = dict[str, Any]
 """One that is made."""
+_SHOWN = 8
+"""Members of one shape that a form shows in full; of further ones it shows the names."""
 BLANKS = ("\n" * 20, "\t" * 20, " \n" * 20, " " * 200)
 """Where a reply is cut: a weak model whose grammar lets blanks in may write nothing else to its end. The published API
 takes four."""
@@ -41,8 +43,10 @@ compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def form(schema: JsonObject, of_refs: Mapping[str, str] | None = None) -> str:
-    """What keeps a schema, as a prompt shows it: compact JSON with placeholders, and every member in full, as a small
-    model copies what it is shown. of_refs: placeholder of what stands under `$defs`, by name.
+    """What keeps a schema, as a prompt shows it: compact JSON with placeholders, since a small model copies what it is
+    shown. Every member is named; of many that look alike the first are shown in full.
+
+    of_refs: placeholder of what stands under `$defs`, by name.
     """
     if "$ref" in schema:
         return f'"<{(of_refs or {})[schema["$ref"].rpartition("/")[2]]}>"'
@@ -50,7 +54,13 @@ def form(schema: JsonObject, of_refs: Mapping[str, str] | None = None) -> str:
         return " or ".join(dict.fromkeys(form(kind, of_refs) for kind in schema["anyOf"]))
     match schema.get("type"):
         case "object":
-            members = [f"{compact(name)}:{form(of, of_refs)}" for name, of in schema["properties"].items()]
+            members = list[str]()
+            values = set[str]()
+            for name, of in schema["properties"].items():
+                value = form(of, of_refs)
+                repeated = len(members) >= _SHOWN and value in values
+                members.append(f"{compact(name)}:{'...' if repeated else value}")
+                values.add(value)
             return f"{{{','.join(members)}}}"
         case "array":
             return f"[{','.join([form(schema['items'], of_refs)] * max(1, schema.get('minItems', 1)))}]"

@@ -111,13 +111,19 @@ def test_a_form_is_compact_and_names_every_member(schema: dict[str, Any]) -> Non
         assert all(f"{compact(name)}:" in shown for name in part.get("properties", ()))
 
 
+def test_a_form_names_all_of_many_members_and_shows_each_look_of_them() -> None:
+    many = {f"c{n}": {"type": "null"} for n in range(10)} | {"score": {"type": "number"}}
+    shown = [*(f'"c{n}":null' for n in range(8)), '"c8":...', '"c9":...', '"score":<number>']
+    assert form(record(many)) == "{" + ",".join(shown) + "}"
+
+
 def test_a_form_is_json_but_for_numbers_and_null() -> None:
     """What a small model copies from its prompt breaks off nowhere: no `or` stands between two values."""
     missed, covered = ({"status": {"type": "string", "enum": [status]}} for status in ("missed", "covered"))
     nothing = {"type": "string", "enum": [""]}
     claim = {"anyOf": [record({**missed, "quote": nothing}), record({**covered, "quote": text(9, "exact words")})]}
-    shown = json.loads(form(record({f"{n}": claim for n in range(12)})))
-    assert shown == {f"{n}": {"status": "<missed or covered>", "quote": "<exact words>"} for n in range(12)}
+    shown = json.loads(form(record({f"{n}": claim for n in range(8)})))
+    assert shown == {f"{n}": {"status": "<missed or covered>", "quote": "<exact words>"} for n in range(8)}
     assert json.loads(form({"type": "string", "enum": ["yes", "no"]})) == "<yes or no>"
 
 
