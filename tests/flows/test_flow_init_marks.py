@@ -3,6 +3,7 @@ words for what nobody has marked; and comments next to them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from init_scene import guess, points_of, read
 from rubricflow.flows.init import init
 from rubricflow.flows.validate import prove
 from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from tests.builders.exports import HOW, WHY
 from tests.builders.files import write_csv
 
@@ -97,6 +99,8 @@ def test_comments_next_to_marks_are_no_questions_and_reach_the_student(
 ) -> None:
     init([export(tmp_path)], tmp_path / "study.yaml", guess)
     found = read(tmp_path / "study.yaml")
+    kept = json.dumps(load_study(tmp_path / "study.yaml").model_dump(mode="json"), sort_keys=True)
+    assert Study.model_validate(json.loads(kept)) == load_study(tmp_path / "study.yaml")  # as a manifest has it
     assert {question for question, _ in found.items.values()} == {WHY, HOW}
     who = "s{}@x.example-Q{}".format
     assert found.scores == {who(n, 1): n for n in range(3)} | {who(n, 2): 1.5 for n in range(4)}

@@ -180,13 +180,15 @@ def questions_of(header: Sequence[str], wide: Mapping[str, Pattern], file: str) 
                 if columns.setdefault(question, {}).setdefault(name, column) != column:
                     rule = f"the columns '{columns[question][name]}' and '{column}' are both of question '{question}'"
                     raise InputError(rule, file=file, field=name)
-    for name, pattern in wide.items():
-        if isinstance(pattern, dict):  # the column right of another one, unless that is of another question
-            used = set[str]().union(*(of_question.values() for of_question in columns.values()))
-            for of_question in columns.values():
-                place = header.index(of_question[pattern["right_of"]]) + 1 if pattern["right_of"] in of_question else 0
-                if 0 < place < len(header) and header[place] not in used:
-                    of_question[name] = header[place]
+    right_of = {name: pattern["right_of"] for name, pattern in wide.items() if isinstance(pattern, dict)}
+    while right_of:  # the column right of another one, whose own place is known, unless that is of another question
+        name = next(name for name, neighbour in right_of.items() if neighbour not in right_of)
+        neighbour = right_of.pop(name)
+        used = set[str]().union(*(of_question.values() for of_question in columns.values()))
+        for of_question in columns.values():
+            place = header.index(of_question[neighbour]) + 1 if neighbour in of_question else 0
+            if 0 < place < len(header) and header[place] not in used:
+                of_question[name] = header[place]
     every = set[str]().union(*words.values())
     return [WideQuestion(dict.fromkeys(every, "") | words[question], columns[question]) for question in words]
 

@@ -19,8 +19,7 @@ ROW = "{row}"
 
 Pattern = str | tuple[str, ...] | dict[Literal["right_of"], str]
 """Columns of one kind: their name with {n} in place of the question's number or id; a list of them, where each is named
-by its question (`n` is then that name); or `{right_of: NAME}`, the column that stands to the right of that one, which
-is listed before it."""
+by its question (`n` is then that name); or `{right_of: NAME}`, the column that stands to the right of that one."""
 
 
 class Reshaping(Frozen):
@@ -55,14 +54,16 @@ class Reshaping(Frozen):
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Reshaping:
-        above = set[str]()
-        for name, pattern in sorted(self.wide.items(), key=lambda entry: isinstance(entry[1], dict)):
-            if isinstance(pattern, dict) and pattern["right_of"] not in above:
-                raise ValueError(f"wide: '{name}' stands right of '{pattern['right_of']}', which is not above it there")
-            above.add(name)
-        for pattern in self.wide.values():
-            if isinstance(pattern, dict):
-                continue
+        for name, pattern in self.wide.items():
+            passed, place = {name}, pattern
+            while isinstance(place, dict):
+                neighbour = place["right_of"]
+                if neighbour in passed or neighbour not in self.wide:
+                    raise ValueError(
+                        f"wide: '{name}' stands right of '{neighbour}', which has no place of its own there"
+                    )
+                passed.add(neighbour)
+                place = self.wide[neighbour]
             if isinstance(pattern, str) and QUESTION not in PLACEHOLDER.findall(pattern):
                 raise ValueError(f"wide: '{pattern}' has no {{{QUESTION}}} in place of the question's number")
         for name, columns in (self.ids | self.repeats | self.labels | self.names).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,15 @@ def test_the_column_to_the_right_belongs_to_the_question_though_all_share_a_name
     assert kept == [("7", "Why?", "so", "1"), ("8", "How?", "thus", "0")]
 
 
+def test_columns_to_the_right_of_each_other_may_be_named_in_any_order(tmp_path: Path) -> None:
+    write_csv(tmp_path / "a.csv", ["A 1", "m", "c", "A 2", "m", "c"], [["so", "1", "Good.", "thus", "0", ""]])
+    wide = {"answer": "A {n}", "mark": {"right_of": "answer"}, "comment": {"right_of": "mark"}}
+    for order in permutations(wide):
+        rows = read(tmp_path, wide={name: wide[name] for name in order})
+        kept = [(row["n"], row["answer"], row["mark"], row["comment"]) for row in rows]
+        assert kept == [("1", "so", "1", "Good."), ("2", "thus", "0", "")]
+
+
 def test_a_question_that_was_not_put_to_a_student_is_left_out_and_an_empty_answer_is_not(tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", ["who", "Q 1", "A 1", "Q 2", "A 2"], [["x", "Why?", "-", "-", "-"]])
     rows = read(tmp_path, blank=["-"], wide={"question": "Q {n}", "answer": "A {n}"})
@@ -175,7 +185,15 @@ def test_two_columns_of_one_question_are_named(tmp_path: Path) -> None:
         read(tmp_path, wide={"answer": "{n}: {question}"})
 
 
-@pytest.mark.parametrize("wide", [{"answer": "Response"}, {"points": {"right_of": "answer"}}, {"a": {"right_of": "a"}}])
+@pytest.mark.parametrize(
+    "wide",
+    [
+        {"answer": "Response"},
+        {"points": {"right_of": "answer"}},
+        {"a": {"right_of": "a"}},
+        {"x": "X {n}", "a": {"right_of": "b"}, "b": {"right_of": "a"}},
+    ],
+)
 def test_settings_that_make_nothing_are_refused(wide: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="wide"):
         Source.model_validate({"file": "a.csv", "wide": wide})
