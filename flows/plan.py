@@ -168,8 +168,9 @@ def _judges(study: Study) -> list[Judge]:
 def _models(study: Study) -> list[Choice]:
     """All whom a model may answer for."""
     judges = _judges(study)
-    reviser = study.edit and study.edit.revising.by
-    return [*judges, *filter(None, [*(judge.support_by for judge in judges), reviser]), study.graph]
+    further: list[Choice | None] = [judge.support_by for judge in judges]
+    further += [study.edit.revising.by] if study.edit else []
+    return [*judges, *filter(None, further), study.graph]
 
 
 def inputs(study: Study, base: Path) -> dict[str, str]:

@@ -162,13 +162,12 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
         words = words_of_marks(rows[column]) if isinstance(column, str) and column in rows.columns else None
         if words is None:
             continue
-        said = [mark_of(cell) for cell in rows[column]]
+        cells: list[str] = list(rows[column])
+        said = [mark_of(cell) for cell in cells]
         for key, mark in zip(rows[item], said, strict=True):
             if mark and mark.most:
                 out_of.setdefault(key.strip(), set()).add(mark.most)
-        values = [
-            mark.points if mark else words.get(cell.strip()) for mark, cell in zip(said, rows[column], strict=True)
-        ]
+        values = [mark.points if mark else words.get(cell.strip()) for mark, cell in zip(said, cells, strict=True)]
         if any(values):  # all 0 are what nobody has marked yet
             scores.append(str(column))
             words_of[scores[-1]] = words
