@@ -162,7 +162,7 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
         words = words_of_marks(rows[column]) if isinstance(column, str) and column in rows.columns else None
         if words is None:
             continue
-        cells: list[str] = list(rows[column])
+        cells = [str(cell) for cell in rows[column]]
         said = [mark_of(cell) for cell in cells]
         for key, mark in zip(rows[item], said, strict=True):
             if mark and mark.most:
