@@ -18,6 +18,7 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles, Rubrics
 from rubricflow.tasks.core.llm.backend import Scripted
+from rubricflow.tasks.core.store.catalogue import ask
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge.rows import Rater
@@ -97,6 +98,19 @@ def test_the_judge_is_shown_labels_of_others_outside_the_test_split(tmp_path, mo
         assert set(row["memory"]) <= free - {f"example:{name}"}
         assert row["prompt"].count("decided by people: score ") == 4
         assert row["prompt"].index("=====END") < row["prompt"].index("=====RESPONSE")
+
+
+def test_a_question_tells_which_marked_answers_the_judge_of_a_response_was_shown(tmp_path, monkeypatch):
+    study = made(tmp_path)
+    shown = shown_to(study, monkeypatch, Judge(protocol="dhs", examples={"count": 3}, **ENGINE), tmp_path)
+    for name, row in shown.items():
+        answer = ask(study.run, "examples", {"response_id": name})
+        told = [dict(zip(answer.columns, values, strict=True)) for values in answer.fetchall()]
+        assert {f"example:{one['response_id']}" for one in told} == set(row["memory"])
+        for one in told:
+            number = int(one["response_id"][1:])
+            assert (one["marked_by"], one["score"]) == ("human-1", 4.0 * (number % 2))
+            assert one["begins"] == f"answer of words {number}"
 
 
 def test_by_level_the_held_out_share_the_beginning_of_their_prompts(tmp_path, monkeypatch):

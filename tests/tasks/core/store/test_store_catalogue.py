@@ -21,7 +21,8 @@ from rubricflow.tasks.core.store.warehouse import Run, Warehouse
 Make = Callable[..., Run]
 HOSTILE = ["'; DROP TABLE responses; --", '"x" OR 1=1', "$response_id", "\x00", "é\u202e", "x" * 100_000, ""]
 PARAMETERS = {
-    name: {"response_id": "r2"} for name in ("lineage", "exemplars", "trace", "label_history", "score_history")
+    name: {"response_id": "r2"}
+    for name in ("lineage", "examples", "exemplars", "trace", "label_history", "score_history")
 }
 
 
