@@ -114,7 +114,7 @@ def test_a_question_tells_which_marked_answers_the_judge_of_a_response_was_shown
 
 
 def test_by_level_the_held_out_share_the_beginning_of_their_prompts(tmp_path, monkeypatch):
-    plan = Judge(protocol="dhs", examples={}, **ENGINE)
+    plan = Judge(protocol="dhs", examples={"by": "level"}, **ENGINE)
     shown = shown_to(made(tmp_path), monkeypatch, plan, tmp_path)
     prompts = [shown[f"r{n:02d}"]["prompt"] for n, split in enumerate(OF_SPLIT) if split == "test"]
     assert len({prompt.partition("=====RESPONSE")[0] for prompt in prompts}) == 1
@@ -187,9 +187,18 @@ def test_an_item_without_an_example_is_refused(tmp_path, protocol, plan, grading
 # No label leaks: judges that know nothing but the labels they read.
 
 
-@pytest.mark.parametrize(("by", "judge_of"), [("level", "closest"), ("level", "missing"), ("similarity", "first")])
-def test_calibration_promises_no_more_than_new_responses_keep(by, judge_of):
-    studies = [fared(judge_of, WorkedExamples(by=by), seed, signal=0.15) for seed in range(4)]
+@pytest.mark.parametrize(
+    ("plan", "judge_of"),
+    [
+        ({"count": 4, "by": "level"}, "closest"),
+        ({"count": 4, "by": "level"}, "missing"),
+        ({}, "first"),
+        ({}, "mean"),
+        ({}, "closest"),
+    ],
+)
+def test_calibration_promises_no_more_than_new_responses_keep(plan, judge_of):
+    studies = [fared(judge_of, WorkedExamples(**plan), seed, signal=0.15) for seed in range(4)]
     gap = np.array([one.new - one.taught for one in studies])
     assert gap.mean() < 2 * gap.std() / np.sqrt(len(gap)) + 0.02
     assert sum(one.wrong > PLAN.release.risk for one in studies) <= 2
@@ -197,5 +206,5 @@ def test_calibration_promises_no_more_than_new_responses_keep(by, judge_of):
 
 @pytest.mark.parametrize("judge_of", sorted(set(JUDGES) - {"missing"}))
 def test_a_label_shown_to_its_own_response_would_be_seen(judge_of):
-    studies = [fared(judge_of, WorkedExamples(), seed, signal=0.15, is_told=True) for seed in range(1)]
+    studies = [fared(judge_of, WorkedExamples(count=4, by="level"), seed, signal=0.15, is_told=True) for seed in range(1)]
     assert min(one.new - one.taught for one in studies) > 0.5

@@ -58,10 +58,11 @@ MORE = {
     "was_spread": ["was", "plain_spread"],
     "was_nearest": ["was", "was_spread"],
 }
+BESIDE = (("plain_spread", "plain"), ("plain_nearest", "plain"), ("was_nearest", "was"), ("plain_nearest", "was"))
 PEOPLE = ["response_id", "item", "text", "human", "low", "high", "step"]
 DRAWS = 500
 KINDS = {
-    "short answers by guides": ["asap_sas_eight", (0.009, -0.051, 0.055)],
+    "short answers by guides": ["asap_sas_eight", "asap_sas_more", (0.009, -0.051, 0.055)],
     "essays": ["asap_aes", (0.011, -0.029, 0.049)],
     "Portuguese essays": ["enem", (0.012, -0.040, 0.075)],
     "short answers by a reference": ["mohler", "saf"],
@@ -237,14 +238,18 @@ def over_all() -> Iterator[str]:
             if isinstance(sample, tuple):
                 parts.append((sample[0], (sample[2] - sample[1]) / 3.92))
                 continue
-            frame, whole = read(sample), sample in ("mohler", "saf")
-            again = pd.DataFrame(redrawn(frame[[*PEOPLE, "plain", checked(sample)]], whole))
-            gap = by_question(frame, checked(sample), whole) - by_question(frame, "plain", whole)
-            gap = (gap + BEFORE.get(sample, gap)) / 2
-            parts.append((gap, float((again[checked(sample)] - again["plain"]).std())))
+            gap, error = less(sample, checked(sample), "plain")
+            parts.append(((gap + BEFORE.get(sample, gap)) / 2, error))
         every += parts
         yield f"  {kind}: " + ", ".join(f"{gap:.3f}" for gap, _ in parts) + f"; {weighted(parts)}"
     yield f"  all: {weighted(every)}"
+
+
+def less(sample: str, arm: str, other: str) -> tuple[float, float]:
+    """How far an arm is above another of the same answers, and the standard error."""
+    frame, whole = read(sample).dropna(subset=[arm, other]), sample in ("mohler", "saf")
+    again = pd.DataFrame(redrawn(frame[[*PEOPLE, arm, other]], whole))
+    return by_question(frame, arm, whole) - by_question(frame, other, whole), float((again[arm] - again[other]).std())
 
 
 def weighted(parts: list[tuple[float, float]]) -> str:
@@ -294,6 +299,11 @@ def main() -> None:
     print("\nthe checked score less the plain one")
     for line in over_all():
         print(line, flush=True)
+    print("\nwith marked answers beside, both samples of short answers by guides")
+    for arm, other in BESIDE:
+        parts = [less(sample, arm, other) for sample in ("asap_sas_eight", "asap_sas_more")]
+        gaps = ", ".join(f"{gap:.3f}" for gap, _ in parts)
+        print(f"  {arm} less {other}: {gaps}; {weighted(parts)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -249,11 +249,11 @@ class WorkedExamples(Frozen):
     """Responses to the same item as people graded them, shown to the judge: never of the test split, never one that is
     itself judged, of the same author or of the same words."""
 
-    count: int = Field(default=4, ge=1, le=16)
+    count: int = Field(default=8, ge=1, le=16)
     """Most examples shown."""
-    by: Literal["level", "similarity"] = "level"
-    """level: spread over the scores that people gave, of each the most typical, the same for the whole item;
-    similarity: for each response those that are most like it."""
+    by: Literal["level", "similarity"] = "similarity"
+    """similarity: for each response those that are most like it; level: spread over the scores that people gave, of
+    each the most typical, the same for the whole item, so that the beginnings of its prompts are, too."""
 
 
 class ConsistencyMemory(Frozen):

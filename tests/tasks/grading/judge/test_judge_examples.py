@@ -66,7 +66,7 @@ def test_nobody_is_shown_himself_his_author_or_his_own_words(graded, plan):
 @settings(max_examples=20)
 @given(graded_lists, st.integers(1, 6))
 def test_by_level_every_labelled_response_is_shown_the_same_scores(graded, count):
-    item = GradedItem(graded, WorkedExamples(count=count))
+    item = GradedItem(graded, WorkedExamples(count=count, by="level"))
     shown = [[e.score for e in beside(item, one)] for one in graded]
     assert all(scores == shown[0] for scores in shown)
     assert item.shows == bool(shown[0])
@@ -84,7 +84,7 @@ def test_by_similarity_the_own_label_changes_nothing(graded, plan, score):
 def test_by_level_the_most_typical_are_chosen_and_what_would_be_cut_comes_last():
     typical = [example(f"t{n}", f"plants need light and water {n}") for n in range(3)]
     odd, long = example("odd", "bananas"), example("long", "plants need light and water " * 80)
-    item = GradedItem([*typical, odd, long], WorkedExamples(count=4))
+    item = GradedItem([*typical, odd, long], WorkedExamples(count=4, by="level"))
     assert len(long.text) > LONGEST
     chosen = [e.response_id for e in item.beside("x", None, "words")]
     assert sorted(chosen[:3]) == ["t0", "t1", "t2"]
@@ -240,7 +240,7 @@ def table_share(pairs):
 def test_by_level_no_rule_reads_the_own_label_out_of_the_scores_shown(seed):
     luck = np.random.default_rng(seed)
     graded = [example(f"r{n}", " ".join(luck.choice(WORDS, 5)), float(luck.integers(4))) for n in range(40)]
-    item = GradedItem(graded, WorkedExamples(count=4))
+    item = GradedItem(graded, WorkedExamples(count=4, by="level"))
     commonest = Counter(one.score for one in graded).most_common(1)[0][1] / len(graded)
     assert table_share([(tuple(e.score for e in beside(item, one)), one.score) for one in graded]) == commonest
 
@@ -249,4 +249,4 @@ def test_a_rule_reads_it_where_an_example_is_only_left_out():
     graded = [example(f"r{n}", f"word {n}", float(n)) for n in range(4)]
     left_out = [(tuple(e.score for e in graded if e != one), one.score) for one in graded]
     assert table_share(left_out) == 1.0
-    assert not GradedItem(graded, WorkedExamples(count=4)).shows
+    assert not GradedItem(graded, WorkedExamples(count=4, by="level")).shows
