@@ -5,14 +5,15 @@
 The model's scores lie in data/results/*_methods.csv without a word of the answers; people's scores are read from the
 data beside the checkout. An arm is `plain` (one score by the guide), `rulers` and `pointwise_4` and `pointwise_1`
 (the checklist added up, asked in one call, four criteria and one a call), `was` and `now` (the checked score, by the
-rubric before and after), `was_points` and `now_points`, its checklist added up (`_75` with three quarters for a
-middle level), `both`, the mean of `plain` and the checked score, and `_spread`, `_typical`, `_nearest` and `_missed`
-the same asking with eight marked answers of the question beside the one to be judged. Printed is QWK with people, the
-mean over questions, with its 95 % interval over answers within questions, and paired with `plain`, with the rubric
-before and with people; arms that saw some of the answers are compared on these. Then, all questions pooled, on unseen
-answers what the scores are worth mapped with 25 and 50 labels beside the raw score and the text alone, means over
-draws; and, question by question, what mappings of the checked score by 10 to 30 labels are worth, and the best there
-is in hindsight. Last, the checked score less the plain one over all samples of a kind, weighted by their errors.
+rubric before and after; `revised` as the model rewrote it), `was_points` and `now_points`, its checklist added up
+(`_75` with three quarters for a middle level), `both`, the mean of `plain` and the checked score, and `_spread` and
+`_nearest` the same asking with eight marked answers of the question, of 100, (`_20` of 20, `_all` of all) beside the
+one to be judged. Printed is QWK with people, the mean over questions, with its 95 % interval over answers within
+questions, and paired with `plain`, with the rubric before and with people; arms that saw some of the answers are
+compared on these. Then, all questions pooled, on unseen answers what the scores are worth mapped with 25 and 50
+labels beside the raw score and the text alone, means over draws; and, question by question, what mappings of the
+checked score by 10 to 30 labels are worth, and the best there is in hindsight. Last, the checked score less the plain
+one over all samples of a kind, weighted by their errors.
 """
 
 from __future__ import annotations
@@ -42,19 +43,22 @@ from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.grading.calibrate.choose import decide
 from rubricflow.tasks.grading.calibrate.methods import apply_to_labels
 
-ASKED = ("plain", "rulers", "pointwise_1", "pointwise_4", "was_points", "was", "now_points", "now_points_75", "now")
-SHOWN = ("plain_spread", "plain_typical", "plain_nearest", "plain_missed", "was_spread", "was_nearest")
+CHECKED = ("was_points", "was", "now_points", "now_points_75", "now", "revised_points", "revised")
+ASKED = ("plain", "rulers", "pointwise_1", "pointwise_4", *CHECKED)
+SHOWN = ("plain_spread", "plain_nearest", "plain_nearest_20", "plain_nearest_all", "was_spread", "was_nearest")
 ARMS = (*ASKED, *SHOWN, "both", "second")
 SETS = ("asap_sas_eight", "asap_sas_more", "mohler", "saf", "enem", "asap_aes")
 MORE = {
     "both": ["now", "was"],
     "now_points_75": ["now_points"],
+    "revised": ["now"],
+    "revised_points": ["now_points"],
     "rulers": ["was"],
     "pointwise_4": ["was"],
     "plain_spread": ["was"],
-    "plain_typical": ["plain_spread"],
     "plain_nearest": ["was", "plain_spread"],
-    "plain_missed": ["plain_spread"],
+    "plain_nearest_20": ["was", "plain_nearest"],
+    "plain_nearest_all": ["was", "plain_nearest"],
     "was_spread": ["was", "plain_spread"],
     "was_nearest": ["was", "was_spread"],
 }
@@ -291,7 +295,7 @@ def main() -> None:
             continue
         for item, part in frame.groupby("item"):
             print(f"  {item}: " + ", ".join(f"{arm} {by_question(part, arm, True):.2f}" for arm in arms))
-        if frame["item"].value_counts().min() >= 40 and checked(name) in arms and name != "enem":
+        if frame["item"].value_counts().min() >= 40 and f"{checked(name)}_points" in arms and name != "enem":
             for line in one_by_one(frame, checked(name), given.draws):
                 print(line, flush=True)
         for line in mapped(frame, [arm for arm in arms if arm != "second"], given.draws):
