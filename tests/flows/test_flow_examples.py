@@ -206,5 +206,5 @@ def test_calibration_promises_no_more_than_new_responses_keep(plan, judge_of):
 
 @pytest.mark.parametrize("judge_of", sorted(set(JUDGES) - {"missing"}))
 def test_a_label_shown_to_its_own_response_would_be_seen(judge_of):
-    studies = [fared(judge_of, WorkedExamples(count=4, by="level"), seed, signal=0.15, is_told=True) for seed in range(1)]
-    assert min(one.new - one.taught for one in studies) > 0.5
+    study = fared(judge_of, WorkedExamples(count=4, by="level"), 0, signal=0.15, is_told=True)
+    assert study.new - study.taught > 0.5

@@ -82,7 +82,7 @@ def filled() -> Records:
             judged | {"rater_id": "h", "rater_kind": "human", "decision": 1, "evidence": [], "action": "none"},
         ],
         "gradings": [*people, *machine, _grading("r1", "g", "human", 2.0), *recorded],
-        "attempts": [attempt(key, violations=["v"], latency_s=0.5, memory=["example:r1"]) for key in ("r1", "r2", "r3")],
+        "attempts": [attempt(f"r{n}", violations=["v"], latency_s=0.5, memory=["example:r1"]) for n in (1, 2, 3)],
         "predictions": [
             _prediction("r1", "calibration", 1.0),
             _prediction("r2", "test", 1.0),
