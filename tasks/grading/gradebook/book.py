@@ -248,7 +248,7 @@ def how_reached(question: GradedQuestion, answer: GradedAnswer) -> str:
     """How an answer's final score came about, in a sentence for its student, so that no number stands bare."""
     teacher = "Your teachers" if len(answer.marks) > 1 else "Your teacher"
     is_person = answer.decided_by == "person"
-    groups = credit(question.bundle, answer.levels) if explains(question, answer) else Credit((), (), ())
+    groups = told_credit(question, answer)
     points = parted(answer) if any(groups) else None
     if points is not None:
         criteria = "the criteria listed here" if groups.counted else "the rubric's criteria alone"

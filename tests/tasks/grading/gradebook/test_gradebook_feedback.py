@@ -151,6 +151,13 @@ def test_where_no_score_follows_from_levels_those_of_a_judge_who_gave_another_sa
     assert ("What was missing" in text) == (is_near and given < 4)
 
 
+def test_where_nothing_is_listed_no_sum_of_it_is_told(tmp_path: Path) -> None:
+    run = settled_run(tmp_path, [answer("a1", levels={"P1": (0, ""), "P2": (0, "")}, raw=0.0)], a1=(3.0, "one_vote"))
+    text = words(only_page(read_gradebook(run)))
+    assert "the answer as a whole" in text
+    assert "make" not in text
+
+
 def test_nothing_is_missing_where_all_points_went_out(tmp_path: Path) -> None:
     text = words(only_page(book_of(tmp_path, answer("a1", levels=LEVELS, score=4.0, raw=3.0))))
     assert "4 of 4 points" in text

@@ -215,7 +215,7 @@ def test_no_cell_of_a_workbook_is_a_formula_and_texts_stay_as_they_are(values: l
 
 
 @settings(max_examples=60)
-@example([HOSTILE, "-1.5", "a,=b", "\t=x", "-5"])
+@example([HOSTILE, "-1.5", "a,=b", "\t=x", "-5", "-0 "])
 @given(st.lists(CELLS, min_size=1, max_size=5))
 def test_no_cell_of_a_csv_file_runs_and_numbers_are_numbers(values: list[Any]) -> None:
     content = as_csv(GradeSheet("Grades", tuple(f"c{n}" for n in range(len(values))), (tuple(values),)))
@@ -223,7 +223,7 @@ def test_no_cell_of_a_csv_file_runs_and_numbers_are_numbers(values: list[Any]) -
     assert len(row) == len(values) == len(header)
     for value, cell in zip(values, row, strict=True):
         if isinstance(value, str):
-            is_number = cell.lstrip("+-").replace(".", "", 1).isdigit()
+            is_number = cell.strip().lstrip("+-").replace(".", "", 1).isdigit()
             assert is_number or not cell.startswith(tuple(SIGNS))
             if value.isprintable():
                 assert unguarded(cell) == value
