@@ -29,8 +29,16 @@ from rubricflow.tasks.core.store.ordered import read_marked, read_scores
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.grading.report.answers import FIRST_ANSWERS
 from rubricflow.tasks.grading.report.figures import QUERIES, counts
-from rubricflow.tasks.grading.report.summary import figure_tables, next_step, state
-from rubricflow.tasks.grading.report.view import Tables, View, needs_texts, nothing_scored, view
+from rubricflow.tasks.grading.report.view import (
+    Tables,
+    View,
+    figure_tables,
+    needs_texts,
+    next_step,
+    nothing_scored,
+    state,
+    view,
+)
 
 _SHOWN = (
     "low",

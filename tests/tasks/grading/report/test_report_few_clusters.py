@@ -12,8 +12,7 @@ from builders import annotation_scene, bottleneck_scene, edit_scene, grading_sce
 from rubricflow.tasks.core.display.page import rendered
 from rubricflow.tasks.core.display.table import Cell, Table, markdown, show
 from rubricflow.tasks.grading.evaluate.experiment.tables import page
-from rubricflow.tasks.grading.report.summary import figure_tables
-from rubricflow.tasks.grading.report.view import view
+from rubricflow.tasks.grading.report.view import figure_tables, view
 from rubricflow.tasks.methods.report.arms import page as policy_page
 from rubricflow.tasks.methods.report.graders import page as grader_page
 from rubricflow.tasks.people.report.view import page as annotation_page

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rubricflow.tasks.core.display.table import Table, markdown, show_sentences
 from rubricflow.tasks.core.display.verdict import ReleaseVerdict
-from rubricflow.tasks.grading.report.summary import figure_tables, next_step, state
+from rubricflow.tasks.grading.report.view import figure_tables, next_step, state
 
 
 def found(released: int, waiting: int, by_people: int = 0) -> ReleaseVerdict:
