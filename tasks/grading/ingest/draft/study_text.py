@@ -60,7 +60,8 @@ rubrics:
   file: {file}"""
 _JUDGE = """\
 # Who judges. `embedded` is a small model that runs on this computer and needs no network; the README
-# says how to ask a language model instead, which reads far better.
+# says how to ask a language model instead, which reads far better. A large one comes nearer to people with
+# `examples: {}`, which shows it answers to the same question that people marked.
 judge:
   protocol: rulers
   backend: embedded"""
