@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rubricflow.flows.command_line import ReplyStore, for_people
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import BackendError
 
 
@@ -311,7 +312,7 @@ def options_of(file: str, function: str) -> list[inspect.Parameter]:
         if wanted:
             kept.insert(0, statement)
             needed |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    names: dict[str, Any] = {}
+    names: Record = {}
     exec(compile(ast.fix_missing_locations(ast.Module(kept, [])), str(path), "exec"), names)
     return list(inspect.signature(names[function], eval_str=True).parameters.values())
 

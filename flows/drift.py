@@ -11,6 +11,7 @@ import typer
 
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder, extends
 from rubricflow.flows.log_study import labels_of
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Cell, Table, count, show, show_sentences
@@ -83,7 +84,7 @@ def dated(place: Path) -> dict[str, Log]:
     return {path.stem: read_log([path]) for path in files}
 
 
-def sentence(found: Drift, rows: Sequence[dict[str, Any]]) -> str:
+def sentence(found: Drift, rows: Sequence[Record]) -> str:
     """What came of it, in plain words."""
     kind = "the same cases, compared with themselves" if found.is_paired else "other cases"
     if not found.found:
@@ -95,7 +96,7 @@ def sentence(found: Drift, rows: Sequence[dict[str, Any]]) -> str:
     return f"Something moved ({kind}): {what} since {row['since']}{others}; label {found.to_label} new answers."
 
 
-def table(rows: Sequence[dict[str, Any]]) -> Table:
+def table(rows: Sequence[Record]) -> Table:
     """What moved, and below it the nearest to that."""
     moved = sum(row["moved"] for row in rows)
     lines = []

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
 from rubricflow.tasks.core.contracts.errors import StoreError, UserError
 from rubricflow.tasks.core.contracts.settings.study import Study
@@ -60,7 +61,7 @@ def settle_scores(run: Run, study: Study | None = None) -> None:
     from rubricflow.tasks.core.store.catalogue import manifest_of
     from rubricflow.tasks.people.review.settled_scores import keep_settled_scores
 
-    plan: dict[str, Any] = {"marks": "calibrate"}
+    plan: Record = {"marks": "calibrate"}
     with suppress(StoreError):
         plan |= study.model_dump() if study else manifest_of(run)["identity"]["study"]
     target = plan["evaluation"]["target"] if plan["marks"] == "grade" else None

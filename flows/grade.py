@@ -28,6 +28,7 @@ from rubricflow.flows.judging import cascaded, judged_by
 from rubricflow.flows.plan import Plan, check_places, plan, record, with_placement
 from rubricflow.flows.stage import lock_rubrics, references, staged
 from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables.calibration import Predictions
@@ -67,7 +68,7 @@ def grade(
     verbose: Annotated[bool, typer.Option("--verbose", help="Print every table of the summary.")] = False,
     engine: EngineName = None,
     address: Address = None,
-    options: dict[str, Any] | None = None,
+    options: Record | None = None,
 ) -> str:
     """Grade the responses of a study file; returns the run's id. The same study resumes itself.
 
@@ -114,7 +115,7 @@ def command(
         header = ["item", "responses", "settled without a call", "calls", "prompt tokens, roughly"]
         print_rows(header, planned_calls(Path(given["study"]), given["limit"]))
         return
-    fields: dict[str, Any] = {}
+    fields: Record = {}
     for text in option or []:
         key, equals, value = text.partition("=")
         if not key.strip() or not equals or key.strip() in fields:

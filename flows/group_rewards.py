@@ -24,6 +24,7 @@ from rubricflow.flows.batch import Cost, PosedRollout, Trouble, case_of_rollout,
 from rubricflow.flows.prepared_items import PreparedItem, rubrics_of_study
 from rubricflow.flows.rollouts import Rollout
 from rubricflow.flows.trainers import RubricReward, for_training, study_rater
+from rubricflow.tasks.core.contracts import Fields
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, protocols_where
@@ -55,7 +56,7 @@ class GroupReward(RubricReward):
 
     def __init__(
         self,
-        items: Iterable[Mapping[str, Any]],
+        items: Iterable[Fields],
         bundles: Mapping[str, Bundle],
         open_rater: Callable[[Replies], Rater],
         by: By = "score",

@@ -8,12 +8,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import pandas as pd
 import typer
 
 from rubricflow.flows.validate import prove
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.stats.agreement import level_count
 from rubricflow.tasks.core.store.cells import EssayCell, text_or_none
@@ -123,7 +124,7 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
         draft = drafted(_named_from(to, path), told, frame, known)
     source = dict(draft.source)
     items = draft.items
-    listed: dict[str, Any] | None = None
+    listed: Record | None = None
     if questions:
         numbered = next(iter(source.get("numbered", {})), "question_id")
         listed, items = listed_questions(questions[0], asked, items, numbered)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pandas as pd
 import typer
@@ -25,6 +25,7 @@ from rubricflow.flows.command_line import (
 from rubricflow.flows.grade import grade
 from rubricflow.flows.log_study import labelled_log, study_place, write_study
 from rubricflow.flows.next_labels import propose_labels
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import Study, load_study
 from rubricflow.tasks.core.contracts.tables.data import Responses
@@ -48,7 +49,7 @@ from rubricflow.tasks.people.review.waiting import open_board
 COLUMNS = ("answer_id", "criterion", "rater", "score", "split", "probability")
 """Of the file of labels. split: 'chosen' where an answer was labelled because it teaches most; probability: with which
 an answer that was drawn by chance was drawn, empty for the others."""
-LogCases = dict[str, dict[str, Any]]
+LogCases = dict[str, Record]
 """Response → answer_id, criterion, case_id and question, as the log has them; empty for a study that is no log's."""
 _WHY = {
     "drawn": "drawn by chance: its label vouches for others, too",
@@ -132,7 +133,7 @@ def labelling_board(
     run: Run,
     settings: Study,
     base: Path,
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[Record],
     warehouse: Path,
     show: Shows,
     labelled: Collection[str],

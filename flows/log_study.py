@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import yaml
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.study import load_study
 from rubricflow.tasks.core.store.files import write_atomically
@@ -73,7 +73,7 @@ def applied(made: LogStudy, log: Log, folder: Path, accept_shift: bool) -> LogSt
         raise InputError(
             "holds no calibration of a log", file=folder, hint="the folder that `calibrate --labels` wrote"
         )
-    rubrics: dict[str, Any] = yaml.safe_load((file.parent / "rubrics.yaml").read_text(encoding="utf-8"))
+    rubrics: Record = yaml.safe_load((file.parent / "rubrics.yaml").read_text(encoding="utf-8"))
     before = {rubric["rubric_id"]: rubric for rubric in rubrics["rubrics"]}
     now = [rubric["rubric_id"] for rubric in made.rubrics["rubrics"]]
     if unknown := [name for name in now if name not in before]:
@@ -90,7 +90,7 @@ def applied(made: LogStudy, log: Log, folder: Path, accept_shift: bool) -> LogSt
         print(stale, said, sep="\n")
     tables = {name: pd.read_parquet(file.parent / f"{name}.parquet") for name in _TABLES}
     whole = appended(made, tables)
-    earlier_study: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    earlier_study: Record = yaml.safe_load(file.read_text(encoding="utf-8"))
     sources = earlier_study["data"]["sources"]
     study = {
         **made.study,

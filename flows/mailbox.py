@@ -19,6 +19,7 @@ from rubricflow.flows.command_line import (
     WarehouseFolder,
     arguments,
 )
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.study import load_study
@@ -146,7 +147,7 @@ def _run_of(
     work: Work, study: str, folder: Path, warehouse: str, limit: int | None, model: str | None
 ) -> Callable[[], Any]:
     """The command's function with what it takes. InputError for what it does not take."""
-    given: dict[str, Any] = {"warehouse": warehouse}
+    given: Record = {"warehouse": warehouse}
     if work in ("propose", "revise"):
         given["to"] = folder / "proposed.yaml"
     if work in ("check", "revise"):

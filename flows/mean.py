@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ import typer
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder
 from rubricflow.flows.finished_runs import find_run, read_finished
 from rubricflow.flows.log_study import labels_of
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.data import Split
 from rubricflow.tasks.core.display import say
@@ -87,7 +88,7 @@ def run_as_log(run: Run) -> Log:
     return Log((run.run_id,), rows, labels[[*LABELS]], JudgeFacts("rubricflow", None, {}), {}, ())
 
 
-def sentence(rows: list[dict[str, Any]]) -> str:
+def sentence(rows: list[Record]) -> str:
     """What came of it: the clearest difference of whole arms, or the only mean."""
     whole = [row for row in rows if row["slice"] == "all"]
     gaps = [row for row in whole if row["less"]]
@@ -124,7 +125,7 @@ def assumption(labels: pd.DataFrame) -> str:
     )
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
+def table(rows: list[Record]) -> Table:
     lines = []
     for row in rows:
         cells = [

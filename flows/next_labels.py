@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -13,6 +13,7 @@ import typer
 
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, print_rows
 from rubricflow.flows.plan import graded_plan
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.people import NextLabels
@@ -57,7 +58,7 @@ def propose_next(
 class ProposedLabels(NamedTuple):
     told: list[str]
     """What the labels support now, in words."""
-    rows: list[dict[str, Any]]
+    rows: list[Record]
     """Of table `next_labels`, as many as were asked for."""
     run: Run
 
@@ -88,7 +89,7 @@ def propose_labels(study_file: str | Path, warehouse: str | Path, limit: int | N
     return ProposedLabels(list(filter(None, lines)), rows, run)
 
 
-def write_sheet(run: Run, rows: list[dict[str, Any]], to: Path) -> None:
+def write_sheet(run: Run, rows: list[Record], to: Path) -> None:
     """A CSV with question and response to write scores into, in UTF-8 with the byte order mark that spreadsheets want,
     which a study can name as it is: `scored: response_id`, `split: split` and a rater's `score`. It says nothing of
     what the machine gave; no cell of it runs as a formula."""

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
 from rubricflow.flows.command_line import arguments
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOL_VERSION
@@ -53,7 +53,7 @@ class Plan:
     base: Path
     run: Run
     limit: int | None
-    identity: dict[str, Any]
+    identity: Record
     read_as: dict[str, str]
     """File of the study → how it was read, in words for people."""
     beside: dict[str, Plan] = field(default_factory=dict)
@@ -100,7 +100,7 @@ def asking_model(judge: Judge, model: str, url: str | None, options: Mapping[str
     # A model of one's own may be slow: what it has begun to answer is waited for.
     engine = judge.engine or Engine(model=model, logprobs=_LOGPROBS, timeout_s=3600)
     name = str(Path(model).resolve()) if url is None and Path(model).is_dir() else model
-    changes: dict[str, Any] = {"model": name, "options": {**engine.options, **(options or {})}}
+    changes: Record = {"model": name, "options": {**engine.options, **(options or {})}}
     changes |= {"urls": (url,)} if url else {}
     others = dict.fromkeys(("model", "replies", "foreign", "truth", "grader"))
     backend = {"backend": "openai" if url else "vllm", "engine": engine.model_copy(update=changes)}
@@ -126,7 +126,7 @@ def planned(
         alone = other.model_copy(update={"evaluation": other.evaluation.model_copy(update={"beside": ()})})
         label = f"{other.name} ({other.judge.backend})"
         beside[label] = planned(alone, (base / name).parent, warehouse, limit)
-    identity: dict[str, Any] = {
+    identity: Record = {
         "study": study.model_dump(mode="json"),
         "inputs": inputs(study, base) | (votes or {}),
         "limit": limit,

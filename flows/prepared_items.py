@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
 from rubricflow.tasks.core.contracts.errors import InputError, StoreError
@@ -41,13 +42,13 @@ from rubricflow.tasks.rewards.reward.factors import Factors
 class StudyGraphs(NamedTuple):
     """What the rollouts of a study are rewarded by."""
 
-    items: list[dict[str, Any]]
+    items: list[Record]
     bundles: dict[str, Bundle]
     graphs: dict[str, Graph]
 
 
 def graphs_by(
-    items: Iterable[Mapping[str, Any]], bundles: dict[str, Bundle], graphs: dict[str, Graph], by: Mapping[str, str]
+    items: Iterable[Fields], bundles: dict[str, Bundle], graphs: dict[str, Graph], by: Mapping[str, str]
 ) -> StudyGraphs:
     return StudyGraphs([{**row, "graph_by": by.get(row["rubric_id"])} for row in items], bundles, graphs)
 
@@ -63,7 +64,7 @@ def stated_alone(items: Iterable[PreparedItem]) -> str | None:
 class PreparedItem(NamedTuple):
     """An item that rollouts can answer."""
 
-    row: Mapping[str, Any]
+    row: Fields
     """Its row of the table `items`, with `graph_by`: who made its rubric's graph, where that is known."""
     bundle: Bundle
     """Its rubric, as rollouts are judged under it."""
@@ -72,7 +73,7 @@ class PreparedItem(NamedTuple):
 
 
 def prepared_items(
-    items: Iterable[Mapping[str, Any]],
+    items: Iterable[Fields],
     bundles: Mapping[str, Bundle],
     graphs: Mapping[str, Graph],
     settings: Reward,
@@ -116,7 +117,7 @@ def _as_judged(name: str, bundle: Bundle, criteria_per_call: int | None) -> Bund
     if not protocol.keeps_decisions:
         rule = f"rubric '{name}': protocol '{bundle.protocol.name}' decides no single criteria"
         raise InputError(rule, field="judge.protocol", hint=f"use {protocols_where(lambda of: of.keeps_decisions)}")
-    changed: dict[str, Any] = {"show_weights": False}
+    changed: Record = {"show_weights": False}
     if criteria_per_call is not None:
         changed |= {"name": "pointwise", "criteria_per_call": criteria_per_call, "in_parts": False}
     return bundle.model_copy(update={"protocol": bundle.protocol.model_copy(update=changed)})
@@ -138,7 +139,7 @@ def graphs_of_study(study: Study, path: Path, warehouse: Warehouse) -> StudyGrap
     StoreError where a graph is not there: it names what differs from those that are, and the command that builds it.
     """
     hint = f"build it: rubricflow graph {path} --warehouse {warehouse.place}"
-    stored: list[tuple[str, Mapping[str, Any], dict[str, str]]] = []  # run, row, and what the graph was made from
+    stored: list[tuple[str, Fields, dict[str, str]]] = []  # run, row, and what the graph was made from
     for run_id in reversed(warehouse.runs()):
         run = warehouse.run(run_id)
         if run.done("graph", "all"):
@@ -172,7 +173,7 @@ def graphs_of_study(study: Study, path: Path, warehouse: Warehouse) -> StudyGrap
     return graphs_by(items, bundles, graphs, {name: sources.annotator for name, sources in made.items()})
 
 
-def rubrics_of_study(study: Study, path: Path, warehouse: Warehouse) -> tuple[list[dict[str, Any]], dict[str, Bundle]]:
+def rubrics_of_study(study: Study, path: Path, warehouse: Warehouse) -> tuple[list[Record], dict[str, Bundle]]:
     """Items and bundles as the study has them now; no model is asked, see `graphs_of_study`. InputError for bad
     input."""
     base = path.parent

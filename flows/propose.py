@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -74,7 +75,7 @@ def propose(
             print(f"{row['outcome']:7} {row['rule']}, {row['subject']}: {row['detail']}")
 
 
-def _prose_and_scale(study: Study, base: Path, items: list[dict[str, Any]]) -> tuple[str, Scale]:
+def _prose_and_scale(study: Study, base: Path, items: list[Record]) -> tuple[str, Scale]:
     """Of the study's first rubric; or the scale that rubrics are derived on, without prose."""
     rubrics = list(authored(base / study.rubrics.file, True).values()) if study.rubrics.file else []
     if rubrics:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, RunId, WarehouseFolder
 from rubricflow.flows.finished_runs import find_run
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.backends import BACKENDS, engine_of
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
@@ -98,7 +99,7 @@ def _speaker(role: str, choice: Judge | Graphs, base: Path, name: str | None, di
     )
 
 
-def _asked(run: Run) -> Iterator[dict[str, Any]]:
+def _asked(run: Run) -> Iterator[Record]:
     """Every request of a run, as `attempts` has it; of those about rubrics and graphs only the digest is known."""
     for stage in run.stages(Attempts):
         rows = run.table(Attempts, stage, _ASKED).to_pylist()

@@ -8,12 +8,12 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 from rubricflow.flows.batch import JudgedBatch, PosedRollout, agreements, made
 from rubricflow.flows.prepared_items import PreparedItem, StudyGraphs, graphs_by, prepared_items, stated_alone
 from rubricflow.flows.recorder import read_record, record_criteria, record_quality
 from rubricflow.flows.rollouts import RolloutReward
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
@@ -218,7 +218,7 @@ class InlineRubrics:
     def study_graphs(self, items: Sequence[ListedItem]) -> StudyGraphs:
         """Their rows, each with a rubric of its own, bundles and graphs. InputError for a rubric that cannot be
         locked."""
-        rows: list[dict[str, Any]] = [
+        rows: list[Record] = [
             {"item_id": item.item_id, "rubric_id": item.item_id, "question": item.question, "context": item.context}
             for item in items
         ]

@@ -41,6 +41,7 @@ from rubricflow.flows.batch import (
 )
 from rubricflow.flows.prepared_items import PreparedItem, prepared_items
 from rubricflow.flows.recorder import CURVES, REPEATS, TRAINER, Recorder, record_quality
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, StoppedError
 from rubricflow.tasks.core.contracts.graph import Graph
@@ -173,7 +174,7 @@ class RolloutReward:
 
     def __init__(
         self,
-        items: Iterable[Mapping[str, Any]],
+        items: Iterable[Fields],
         bundles: Mapping[str, Bundle],
         graphs: Mapping[str, Graph],
         settings: Reward,
@@ -195,7 +196,7 @@ class RolloutReward:
         self.items = prepared_items(items, bundles, graphs, rules, self.options.criteria_per_call, factors)
         self._settings = settings
 
-    def _prepare(self, name: str, open_rater: Callable[[Replies], Rater], options: Mapping[str, Any]) -> None:
+    def _prepare(self, name: str, open_rater: Callable[[Replies], Rater], options: Fields) -> None:
         """Sets what every reward has, and proves that its files can be used."""
         try:
             self.options = Options(**options)
@@ -259,10 +260,10 @@ class RolloutReward:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Record:
         return {name: value for name, value in self.__dict__.items() if name not in self._own}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Record) -> None:
         self.__dict__.update(state)
         self._begin()
 

@@ -31,6 +31,7 @@ from rubricflow.flows.command_line import (
 from rubricflow.flows.compare import agreement_gaps
 from rubricflow.flows.finished_runs import find_run, read_finished
 from rubricflow.flows.plan import Plan, plan
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Bundle, Rubric, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
@@ -233,7 +234,7 @@ class StudyRubrics(NamedTuple):
     rubrics: dict[str, Rubric]
     """With the guide that their item carries in their text."""
     bundles: dict[str, Bundle]
-    items: list[dict[str, Any]]
+    items: list[Record]
     """Rows of `items`."""
     marked: dict[str, tuple[MarkedAnswer, ...]]
     """Answers with people's scores that a reviser may see; empty where they were not asked for."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 from urllib.parse import urlsplit
 
 import typer
@@ -17,6 +17,7 @@ import typer
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder
 from rubricflow.flows.reward_service import InlineRubrics, RewardService
 from rubricflow.flows.trainers import RubricReward, study_rater
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.contracts.settings.judge import Judge
@@ -133,7 +134,7 @@ def service_of(
 ) -> RewardService:
     """What is served of a study or a rubric list; the parameters are the options of `serve`."""
     opened, how = Warehouse.open(warehouse), cast(Aggregation, aggregation)  # `Options` refuses another word
-    options: dict[str, Any] = {
+    options: Record = {
         "on_failure": "none",  # what a failure of the judge means is for each client to say; the server goes on
         "replies": opened.replies,
         "record": opened.run(record) if record else None,

@@ -21,7 +21,7 @@ import asyncio
 import math
 import os
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
@@ -31,6 +31,7 @@ from typing import Any
 from rubricflow.flows.checks import grader_of
 from rubricflow.flows.prepared_items import StudyGraphs, graphs_of_run, graphs_of_study
 from rubricflow.flows.rollouts import Rollout, RolloutReward
+from rubricflow.tasks.core.contracts import Fields
 from rubricflow.tasks.core.contracts.backends import BACKENDS, backends_serving
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.judge import Judge
@@ -103,7 +104,7 @@ class RubricReward(RolloutReward):
         warehouse: Warehouse,
         graphs: StudyGraphs,
         aggregation: Aggregation,
-        options: Mapping[str, Any],
+        options: Fields,
     ) -> RubricReward:
         assert settings.reward is not None  # `for_training` asks for it
         judge = settings.judge
@@ -155,7 +156,7 @@ class RubricReward(RolloutReward):
         data_source: str,
         solution_str: str,
         ground_truth: Any,
-        extra_info: Mapping[str, Any] | None = None,
+        extra_info: Fields | None = None,
         *,
         unscored: float,
         **more: Any,
@@ -177,7 +178,7 @@ class RubricReward(RolloutReward):
         data_sources: Sequence[str],
         solution_strs: Sequence[str],
         ground_truths: Sequence[Any],
-        extra_infos: Sequence[Mapping[str, Any] | None],
+        extra_infos: Sequence[Fields | None],
         *,
         unscored: float,
         **more: Any,
@@ -306,7 +307,7 @@ def _refuse_no_number(unscored: object) -> None:
         raise InputError(f"{unscored!r} is no finite number to train on in place of a reward", field="unscored")
 
 
-def _item_of(extra_info: Mapping[str, Any] | None) -> str:
+def _item_of(extra_info: Fields | None) -> str:
     if not extra_info or "item_id" not in extra_info:
         raise InputError("a solution without 'item_id', which tells its item", field="extra_info")
     return str(extra_info["item_id"])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder, print_rows
 from rubricflow.flows.plan import plan
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.backends import BACKENDS, Choice, is_free, is_generative
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import UserError
@@ -272,7 +273,7 @@ class StudyToValidate(NamedTuple):
     """Items with their bundles and cases."""
 
     study: Study
-    items: list[tuple[dict[str, Any], Bundle, list[Case]]]
+    items: list[tuple[Record, Bundle, list[Case]]]
     lint: list[tuple[str, str]]
     """(rubric, remark)."""
     guessed: bool
@@ -301,7 +302,7 @@ def _read_study(
         for number, (name, judge) in enumerate(judges.items()):
             run, study = validation.run(f"judge-{number}"), whole.model_copy(update={"judge": judge or whole.judge})
             by_model = asks(study.rubrics) and BACKENDS[study.judge.lead.backend].reads_prose
-            before: list[dict[str, Any]] = []
+            before: list[Record] = []
             if by_model:
                 lead = study.judge.lead.model_copy(update={"backend": "embedded"})
                 study = study.model_copy(update={"judge": lead})

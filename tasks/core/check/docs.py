@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rubricflow.tasks.core.check.suite import SUITE, CheckError, Finding, broken, configuration, quiet_context
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import Expectation
 from rubricflow.tasks.core.store.warehouse import Run
@@ -53,7 +54,7 @@ def build(run: Run) -> Path:
     return site / "index.html"
 
 
-def _render(results: Sequence[dict[str, Any]], site: Path) -> None:
+def _render(results: Sequence[Record], site: Path) -> None:
     context, name = quiet_context(), "checkpoints"
     from great_expectations.core.run_identifier import RunIdentifier
     from great_expectations.data_context.types.resource_identifiers import (
@@ -81,7 +82,7 @@ def _render(results: Sequence[dict[str, Any]], site: Path) -> None:
         page.write_text(text, encoding="utf-8")
 
 
-def _site(folder: Path) -> dict[str, Any]:
+def _site(folder: Path) -> Record:
     def view(name: str) -> dict[str, str]:
         return {"module_name": VIEW, "class_name": name}
 
@@ -98,7 +99,7 @@ def _site(folder: Path) -> dict[str, Any]:
     }
 
 
-def _loaded(result: dict[str, Any]) -> ExpectationSuiteValidationResult:
+def _loaded(result: Record) -> ExpectationSuiteValidationResult:
     """A kept result as Great Expectations' object; it puts descriptions into its pages as they are, so escaped here."""
     from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResultSchema
 
@@ -120,7 +121,7 @@ def keep(run: Run, stage: str, findings: Sequence[Finding]) -> None:
     run.warehouse.write(folder(run) / f"{stage}-{findings[0].row.table}.json", content.encode())
 
 
-def validation(findings: Sequence[Finding], stage: str, run_id: str) -> dict[str, Any]:
+def validation(findings: Sequence[Finding], stage: str, run_id: str) -> Record:
     """The findings of one table as a validation result; success: nothing stops the run."""
     table = findings[0].row.table
     passed = sum(finding.outcome == "passed" for finding in findings)
@@ -144,7 +145,7 @@ def validation(findings: Sequence[Finding], stage: str, run_id: str) -> dict[str
     }
 
 
-def _result(finding: Finding) -> dict[str, Any]:
+def _result(finding: Finding) -> Record:
     rule, passed = finding.expectation, finding.outcome == "passed"
     error = finding.detail if finding.outcome == "error" else None
     counted = {
@@ -169,10 +170,10 @@ def _result(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _named(rule: Expectation) -> dict[str, Any]:
+def _named(rule: Expectation) -> Record:
     if rule.rule in SUITE:
         return configuration(rule)
-    named: tuple[str, dict[str, Any], str]
+    named: tuple[str, Record, str]
     match rule.rule:
         case "type":
             named = "expect_column_values_to_be_of_type", {"column": rule.columns[0], "type_": rule.value}, "Arrow"

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.schema import Expectation, Row, expectations
 
 if TYPE_CHECKING:
@@ -228,9 +229,9 @@ def suite(row: type[Row]) -> ExpectationSuite:
     return gx.ExpectationSuite(name=row.table, expectations=configured)
 
 
-def configuration(rule: Expectation) -> dict[str, Any]:
+def configuration(rule: Expectation) -> Record:
     """A rule of a suite in Great Expectations' own form; its `meta` names the rule, as the results give it back."""
-    arguments: dict[str, Any] = {"column": rule.columns[0]}
+    arguments: Record = {"column": rule.columns[0]}
     match rule.rule:
         case "in_set" | "mostly_in_set":
             arguments["value_set"] = list(rule.value)
@@ -295,7 +296,7 @@ def _with_batch(finding: Finding, result: ExpectationValidationResult, keys: pa.
     )
 
 
-def exception(info: Mapping[str, Any] | None) -> str | None:
+def exception(info: Fields | None) -> str | None:
     """What was raised inside an expectation, flat or by metric; None if nothing was."""
     if not info:
         return None
@@ -335,7 +336,7 @@ def quiet_context() -> EphemeralDataContext:
 
 def _reduced(row: type[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
     """Each column with a rule, as little of it as its rules need."""
-    of_column: dict[str, dict[str, Any]] = {}
+    of_column: dict[str, Record] = {}
     for rule in rules(row):
         of_column.setdefault(rule.columns[0], {})[rule.rule] = rule.value
     values = {}

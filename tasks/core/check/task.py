@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from rubricflow.tasks.core.check import docs
 from rubricflow.tasks.core.check.checkpoint import stored_findings
 from rubricflow.tasks.core.check.suite import REFUSED, Finding, broken, stop, warnings
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.monitor.runs import log, task
 from rubricflow.tasks.core.store.files import named
@@ -19,7 +20,7 @@ from rubricflow.tasks.core.store.warehouse import Run
 Written = TypeVar("Written", bound=TableRef | tuple[object, ...])
 
 
-def _name(parameters: dict[str, Any]) -> str:
+def _name(parameters: Record) -> str:
     """`check <stage>`, and whether its results were there already."""
     run = parameters["run"]
     refs = _refs(parameters["written"])

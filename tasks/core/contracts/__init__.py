@@ -6,3 +6,13 @@ them), `settings/` (what a study or an experiment file may say; `written` reads 
 hold together), `graph` (which criterion licenses which), `backends` (who can answer, what each needs, optional extras,
 trained graders), `errors` (what a user can mend), `scoped` (a value that holds within a block).
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Record = dict[str, Any]
+"""Values by name, to be made: a row of a table, or an object of JSON."""
+Fields = Mapping[str, Any]
+"""The same, to be read."""

@@ -6,12 +6,13 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from rubricflow.tasks.core.contracts import Fields
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import (
     PROTOCOLS,
@@ -393,7 +394,7 @@ class Bundle(Frozen):
         return (criterion for criterion in self.criteria if criterion.trait == trait_id)
 
 
-def unlocked(rows: Iterable[Mapping[str, Any]]) -> dict[str, Bundle]:
+def unlocked(rows: Iterable[Fields]) -> dict[str, Bundle]:
     """Rubric → its bundle, from rows of `bundles`; ContractError for one that was changed after locking."""
     return {row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in rows}
 

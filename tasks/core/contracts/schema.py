@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from rubricflow.tasks.core.contracts import Fields
 from rubricflow.tasks.core.contracts.errors import ContractError
 
 
@@ -219,7 +220,7 @@ def columns(row: type[Row]) -> list[tuple[str, str, bool, str]]:
     return [(f.name, str(f.type), f.nullable, (f.metadata or {}).get(b"doc", b"").decode()) for f in schema(row)]
 
 
-def conform(row: type[Row], rows: Iterable[Mapping[str, Any]] | pa.Table) -> pa.Table:
+def conform(row: type[Row], rows: Iterable[Fields] | pa.Table) -> pa.Table:
     """Records or an Arrow table as a table of the contract's exact schema.
 
     A record may leave out a column that allows null; an Arrow table has every column. ContractError names the table and
@@ -229,7 +230,7 @@ def conform(row: type[Row], rows: Iterable[Mapping[str, Any]] | pa.Table) -> pa.
     want = schema(row)
     if isinstance(rows, pa.Table):
         odd = sorted(set(rows.column_names) ^ set(want.names)) or rows.column_names[len(want) :]
-        given: Mapping[str, Any] = {} if odd else dict(zip(rows.column_names, rows.columns, strict=True))
+        given: Fields = {} if odd else dict(zip(rows.column_names, rows.columns, strict=True))
     else:
         records = list(rows)
         odd = sorted(set(chain.from_iterable(records)) - set(want.names))

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as PrintedTable
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.stats.bootstrap import MARK, cautions, is_few
 from rubricflow.tasks.core.stats.verdict import Estimate
@@ -23,8 +24,6 @@ from rubricflow.tasks.core.stats.verdict import Estimate
 Row: TypeAlias = Mapping[Any, Any]
 """A row of a table, by column."""
 Rows: TypeAlias = Sequence[Row]
-Record: TypeAlias = dict[str, Any]
-"""A row that is made here."""
 SIMULATED = " (simulated rater)"
 Ends = Literal["none", "interval", "se"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import length_hint
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import jsonschema
 
@@ -17,6 +17,7 @@ from rubricflow.tasks.core.llm.extract import extract
 from rubricflow.tasks.core.llm.mailbox import WaitingForReplies
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, digest, overdue
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject
 from rubricflow.tasks.core.text.templates import Templates
 
 T = TypeVar("T")
@@ -237,7 +238,7 @@ def all_again(prompts: Templates) -> Callable[[Request, History[T]], tuple[str, 
     return demand
 
 
-def artifact_in(reply: Reply, contract: Mapping[str, Any]) -> Checked[dict[str, Any]]:
+def artifact_in(reply: Reply, contract: JsonObject) -> Checked[JsonDict]:
     """The artifact in a reply, where it keeps a contract but for texts that are too long and members that it does not
     name; a blank text is none. Violations: `unreadable:` with why, or at most five of `malformed:` with where."""
     artifact, note = extract(reply.text, frozenset(contract["required"]))
@@ -273,7 +274,7 @@ def usable(call: RequestOutcome[T], name: str, hint: str, field: str | None = No
     raise InputError(rule, field=field, hint=f"{len(call.attempts)} calls; {hint}")
 
 
-def as_call(attempt: Attempt[T]) -> dict[str, Any]:
+def as_call(attempt: Attempt[T]) -> JsonDict:
     """An attempt at something about a rubric as a row of `Call`."""
     return {
         "role": attempt.request.role,

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError, UserError
 from rubricflow.tasks.core.contracts.scoped import scoped
@@ -23,7 +23,7 @@ from rubricflow.tasks.core.llm.ledger import CallLedger
 from rubricflow.tasks.core.llm.prices import Price, TokenCounts, cost_of
 from rubricflow.tasks.core.llm.reply_store import is_database
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
-from rubricflow.tasks.core.llm.schema import compact
+from rubricflow.tasks.core.llm.schema import JsonObject, compact
 
 if TYPE_CHECKING:
     from rubricflow.tasks.core.store.warehouse import Warehouse
@@ -263,7 +263,7 @@ def most_tokens(request: Request, engine: Engine | None = None) -> TokenCounts:
 
 
 @cached_by_identity
-def _contract_size(schema: Mapping[str, Any]) -> int:
+def _contract_size(schema: JsonObject) -> int:
     return len(compact(schema).encode("utf-8", "surrogatepass"))
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import BackendError
+from rubricflow.tasks.core.llm.schema import JsonObject
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.store.files import file_digest
 
@@ -195,7 +196,7 @@ def _batches(lengths: Sequence[int]) -> list[list[int]]:
     return batches
 
 
-def compiled(weights: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> openvino.CompiledModel:
+def compiled(weights: Mapping[str, np.ndarray], config: JsonObject) -> openvino.CompiledModel:
     """BERT as a computation of OpenVINO, made of its weights: reading takes neither PyTorch nor a converted file. Token
     ids, int32 (texts, tokens), to what each token is in its text, float32 (texts, tokens, width).
 
@@ -213,7 +214,7 @@ def compiled(weights: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> op
     return openvino.Core().compile_model(model, "CPU", {"PERFORMANCE_HINT": "THROUGHPUT", "ENABLE_CPU_PINNING": False})
 
 
-def _states(weights: Mapping[str, np.ndarray], config: Mapping[str, Any], ids: openvino.Node) -> openvino.Node:
+def _states(weights: Mapping[str, np.ndarray], config: JsonObject, ids: openvino.Node) -> openvino.Node:
     """The hidden states after the last layer."""
     from openvino import opset13 as op
 

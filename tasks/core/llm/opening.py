@@ -24,6 +24,7 @@ from rubricflow.tasks.core.llm.calls import GivesUp, Metered
 from rubricflow.tasks.core.llm.mailbox import Collector, open_outbox
 from rubricflow.tasks.core.llm.prices import price_of
 from rubricflow.tasks.core.llm.reply_store import Replies
+from rubricflow.tasks.core.llm.schema import JsonObject
 
 
 class Module(Protocol):
@@ -170,7 +171,7 @@ def _cache(engine: Engine, weights: Path, machine: Machine) -> Iterator[str]:
         )
 
 
-def _per_token(config: Mapping[str, Any], wide: int) -> int:
+def _per_token(config: JsonObject, wide: int) -> int:
     """Bytes of key-value cache for a token: keys and values of every layer; 0 where the description does not say."""
     heads = int(config.get("num_attention_heads") or 0)
     if not heads:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rubricflow.tasks.core.contracts.settings.engine import Engine
 from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.llm.schema import JsonDict
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
@@ -115,7 +116,7 @@ def price_of(engine: Engine | None, provider: str | None = None) -> Price | None
     return found.pop() if len(found) == 1 else None
 
 
-def price_rows(model: str, price: Price) -> list[dict[str, Any]]:
+def price_rows(model: str, price: Price) -> list[JsonDict]:
     rows = []
     for in_batch, tiers in ((False, price.live), (True, price.batch)):
         for rates, after in zip(tiers, [*tiers[1:], None], strict=True):
@@ -175,7 +176,7 @@ def _dearest(entry: ModelInfo, context: dict[str, str] | None) -> tuple[Rates, .
 
 def _of_length(prices: ModelPrice, above: int) -> Iterator[float]:
     """Input, cached, cache write and output for prompts of more tokens than `above`."""
-    dearer: dict[str, Any] = {"cache_read_mtok": prices.input_mtok, "cache_write_mtok": prices.input_mtok}
+    dearer: JsonDict = {"cache_read_mtok": prices.input_mtok, "cache_write_mtok": prices.input_mtok}
     for name in ("input_mtok", "cache_read_mtok", "cache_write_mtok", "output_mtok"):
         value = getattr(prices, name) if getattr(prices, name) is not None else dearer[name]
         tiers = [tier.price for tier in getattr(value, "tiers", ()) if tier.start <= above]

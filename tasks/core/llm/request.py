@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.llm.schema import compact
+from rubricflow.tasks.core.llm.schema import JsonObject, compact
 from rubricflow.tasks.core.text.digest import HALF_PAIR, text_digest
 
 _FORM = 1
@@ -42,7 +42,7 @@ class Request:
     """Id of what is asked about, such as a response's; part of the digest only for a backend that answers by it."""
     keys: frozenset[str] = frozenset()
     """Keys that the JSON artifact in the reply must carry; not part of the digest."""
-    schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    schema: JsonObject | None = field(default=None, hash=False)
     """JSON Schema for structured output."""
     sampling: Sampling = field(default_factory=Sampling)
     """How the reply is drawn."""
@@ -72,7 +72,7 @@ class Request:
 
 
 def contract_request(
-    content: str, contract: Mapping[str, Any], sampling: Sampling, longest: int, structured: bool, **about: Any
+    content: str, contract: JsonObject, sampling: Sampling, longest: int, structured: bool, **about: Any
 ) -> Request:
     """A question in one message, to be answered under a contract, to which a model is held where `structured`.
 
@@ -238,7 +238,7 @@ def cached_by_identity(function: Callable[P, T], most: int = 1024) -> Callable[P
 
 
 @cached_by_identity
-def _schema_digest(schema: Mapping[str, Any]) -> str:
+def _schema_digest(schema: JsonObject) -> str:
     # Order is kept: structured output writes the properties in the order of the schema.
     return _text_digest(_COMPACT.encode(schema))
 

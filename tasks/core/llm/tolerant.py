@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.text.digest import HALF_PAIR
 
 DEPTH = 64
@@ -40,9 +41,9 @@ class RefusedObject(Exception):
 class Broken(Exception):
     """An object that cannot be read to its end."""
 
-    artifact: dict[str, Any] | None = None
+    artifact: JsonDict | None = None
     """The outermost open object whose wanted keys are complete, or hold items that are."""
-    members: dict[str, Any] | None = None
+    members: JsonDict | None = None
     """On its way out of an object: the complete members of the one within."""
     began: str = ""
     """On its way out of an object: the member in which reading broke off."""
@@ -65,22 +66,20 @@ class ObjectReader:
     """Reads objects of one text. `notes` names the tolerances that the last one needed; `swallows`: whether a string of
     it that holds unescaped quotes holds the beginning of an object, too, so that it is in doubt whose they are."""
 
-    def __init__(
-        self, text: str, carries: Callable[[dict[str, Any]], bool], itemised: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, text: str, carries: Callable[[JsonDict], bool], itemised: frozenset[str] = frozenset()) -> None:
         """carries: whether an object is complete enough to be used where reading breaks off inside it; itemised: keys
         whose objects hold items that stand each for itself, so that the complete ones are kept."""
         self.text, self.carries, self.itemised = text, carries, itemised
         self.notes: dict[str, None] = {}
         self.swallows = False
 
-    def read(self, start: int) -> tuple[dict[str, Any], int]:
+    def read(self, start: int) -> tuple[JsonDict, int]:
         """(object that opens at `start`, one past its end); raises Refused, Damaged or Cut."""
         self.notes, self.swallows = {}, False
         return self._object(start, 1)
 
-    def _object(self, start: int, depth: int) -> tuple[dict[str, Any], int]:
-        members: dict[str, Any] = {}
+    def _object(self, start: int, depth: int) -> tuple[JsonDict, int]:
+        members: JsonDict = {}
         key = ""
         try:
             position = self._skip(start + 1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Callable, Sequence
+from typing import Literal, cast
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -15,6 +15,7 @@ from prefect.artifacts import (
 )
 from prefect.events import emit_event
 
+from rubricflow.tasks.core.contracts import Fields
 from rubricflow.tasks.core.llm.calls import SHARES
 from rubricflow.tasks.core.monitor.runs import in_run, log_progress
 
@@ -34,7 +35,7 @@ def leave_text(run_id: str, name: str, text: str) -> None:
         create_markdown_artifact(text, key=artifact_key(run_id, name), description=run_id)
 
 
-def leave_table(run_id: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def leave_table(run_id: str, name: str, rows: Sequence[Fields]) -> None:
     """Leaves rows of values by column; nothing where Prefect does not run this."""
     if in_run():
         create_table_artifact([dict(row) for row in rows], key=artifact_key(run_id, name), description=run_id)

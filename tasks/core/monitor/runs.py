@@ -32,6 +32,7 @@ from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import BackendError, StoppedError
 from rubricflow.tasks.core.contracts.scoped import scoped
 
@@ -82,7 +83,7 @@ def task(task_run_name: Any, pauses_s: Sequence[float] = ()) -> Callable[[Callab
     nightly runs. Without a server the error is the person's who started it.
     """
     retries = {"retries": len(pauses_s), "retry_delay_seconds": list(pauses_s), "retry_condition_fn": is_transient}
-    options: dict[str, Any] = retries if pauses_s else {}
+    options: Record = retries if pauses_s else {}
     return lambda function: WatchedTask(function, task_run_name=task_run_name, **options)
 
 

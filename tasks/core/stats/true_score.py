@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.stats.agreement import SLACK, Stat, checked_pair, without_variance
 from rubricflow.tasks.core.stats.arrays import FLAT, Bools, Floats, Ints, about_mean, checked_ratings, defined, ratio
 from rubricflow.tasks.core.stats.bootstrap import Interval, cluster_codes, draw_totals, interval, sums_by_code
@@ -64,7 +65,7 @@ def true_score(ratings: ArrayLike, machine: ArrayLike) -> TrueScore:
     rated, terms = _rows(ratings, machine)
     doubles = int((terms[:, TERMS.index("c")] >= 2).sum())
     statistics = _of_totals(terms.sum(axis=0)[None])
-    values: dict[str, Any] = {}
+    values: Record = {}
     for name, sample in statistics.items():
         values[name] = defined(sample[0])
     n = int(rated.sum())

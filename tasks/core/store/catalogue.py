@@ -14,12 +14,12 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from urllib.parse import quote
 
 import duckdb
 import pyarrow as pa
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import StoreError, UserError, first_line
 from rubricflow.tasks.core.contracts.schema import TableRef, schema
 from rubricflow.tasks.core.contracts.tables import BY_NAME, TABLES
@@ -281,7 +281,7 @@ def statements(warehouse: Warehouse) -> str:
 MANIFEST, FEEDBACK = "manifest.json", "feedback.json"
 
 
-def read_manifest(run: Run) -> dict[str, Any]:
+def read_manifest(run: Run) -> Record:
     """The manifest of a finished run; StoreError where there is none, where it was changed since it was written, or
     where a table is not the one that it lists."""
     manifest = manifest_of(run)
@@ -291,7 +291,7 @@ def read_manifest(run: Run) -> dict[str, Any]:
     return manifest
 
 
-def manifest_of(run: Run) -> dict[str, Any]:
+def manifest_of(run: Run) -> Record:
     """The manifest as it was written, without a look at the tables; StoreError where there is none such."""
     path = run.fetched(MANIFEST)
     again = "grade the study again: its manifest is written anew, and no reply that arrived is asked for again"
@@ -305,7 +305,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
     return record
 
 
-def listed_in(manifest: dict[str, Any]) -> list[TableRef]:
+def listed_in(manifest: Record) -> list[TableRef]:
     """The tables that a manifest lists."""
     return [TableRef.model_validate(ref) for ref in manifest["tables"]]
 

@@ -13,10 +13,11 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.errors import InputError, StoreError, UserError
 from rubricflow.tasks.core.text.digest import text_digest
 
@@ -100,7 +101,7 @@ def named(stage: str) -> Any:  # Prefect's type for it asks for a method that it
     """A name for the task run of a stage, whose parameters hold the `run`: 'judge', or 'judge (resumed)' where the run
     has shards of it already. The parameter `stage` of a task that writes under several names wins."""
 
-    def name(parameters: dict[str, Any]) -> str:
+    def name(parameters: Record) -> str:
         written = parameters.get("stage") or stage
         return f"{written} (resumed)" if parameters["run"].shards(written) else written
 
@@ -124,7 +125,7 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sealed(record: Mapping[str, Any]) -> bytes:
+def sealed(record: Fields) -> bytes:
     """The record as a JSON file with its seal, a digest of all the rest; ValueError where it has a key of that name."""
     if SEAL in record:
         raise ValueError(f"a record has a key '{SEAL}' of its own")
@@ -132,7 +133,7 @@ def sealed(record: Mapping[str, Any]) -> bytes:
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False).encode()
 
 
-def unsealed(content: bytes) -> dict[str, Any]:
+def unsealed(content: bytes) -> Record:
     """The record of such a file; ValueError where it is no JSON object or is not what was sealed."""
     record = json.loads(content)
     if not isinstance(record, dict) or record.pop(SEAL, None) != digest_of(record):

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.tables import BY_NAME
@@ -57,7 +58,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def git_state() -> dict[str, Any]:
+def git_state() -> Record:
     """Commit and dirty flag of the checkout; empty where the package does not run from one, or git does not."""
     if not (ROOT / ".git").exists():
         return {}
@@ -72,7 +73,7 @@ def git_state() -> dict[str, Any]:
     return {"commit": commit, "dirty": bool(changes)} if commit else {}
 
 
-def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]:
+def graded_by(run: Run, target: str, settings: Record) -> Record:
     """Exactly what can change a released score of a finished run.
 
     Digests of the texts with their items and calibration membership; of the bundle of every item; of every request
@@ -83,7 +84,7 @@ def graded_by(run: Run, target: str, settings: dict[str, Any]) -> dict[str, Any]
     return digests(run, target) | settings | {"target": target}
 
 
-def digests(run: Run, target: str) -> dict[str, Any]:
+def digests(run: Run, target: str) -> Record:
     """The digests of `graded_by`, made of the tables as they are; StoreError for a table that cannot be read."""
     responses = "responses JOIN items USING (item_id) JOIN bundles USING (rubric_id)"
     rater = "rater_id = $target OR (rater_kind = 'human' AND $target = 'mean')"
@@ -111,12 +112,12 @@ def digests(run: Run, target: str) -> dict[str, Any]:
 
 def write_manifest(
     run: Run,
-    identity: dict[str, Any],
-    graded_by: dict[str, Any],
+    identity: Record,
+    graded_by: Record,
     tables: list[TableRef],
     base: Path,
     read_as: Mapping[str, str] | None = None,
-    costs: Mapping[str, Any] | None = None,
+    costs: Fields | None = None,
 ) -> Path:
     """Write `<run>/manifest.json`.
 
@@ -274,7 +275,7 @@ def _manifest(run: Run) -> AmountAndProblems:
 
 def _graded(run: Run) -> AmountAndProblems:
     manifest = manifest_of(run)
-    graded: dict[str, Any] = manifest["graded_by"]
+    graded: Record = manifest["graded_by"]
     again = digests(run, graded["target"])
     problems = [f"{name} digest" for name, value in again.items() if graded.get(name) != value]
     problems += ["digest of them all"] if digest_of(graded) != manifest["grade_digest"] else []

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors, refuse
 from rubricflow.tasks.core.contracts.settings.data import Source
 from rubricflow.tasks.core.store.cells import EssayCell, no_number
@@ -104,7 +105,7 @@ def _jsonl(path: Path) -> Opened:
     return keys, (SheetRow(number, number, tuple(map(record.get, keys))) for number, record in _lines(path))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _lines(path: Path) -> Iterator[tuple[int, Record]]:
     # Only \n ends a line: a JSON string may hold U+2028 and its like unescaped.
     with path.open(encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, 1):
@@ -126,7 +127,7 @@ def _json(path: Path) -> Opened:
     return keys, (SheetRow(number, number, tuple(map(record.get, keys))) for number, record in enumerate(objects, 1))
 
 
-def _keys(path: Path, records: Iterable[dict[str, Any]]) -> list[str]:
+def _keys(path: Path, records: Iterable[Record]) -> list[str]:
     """The keys of all records, each once, in the order in which they first occur."""
     keys = list(dict.fromkeys(chain.from_iterable(records)))
     if not keys:
@@ -141,7 +142,7 @@ def _parsed(text: str, path: Path, row: int | None = None) -> Any:
         raise InputError(f"is not JSON: {getattr(error, 'msg', error)}", file=path, row=row) from error
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> Record:
     values = dict(pairs)
     if len(values) < len(pairs):
         repeated, _ = Counter(key for key, _ in pairs).most_common(1)[0]

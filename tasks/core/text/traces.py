@@ -20,9 +20,10 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.text.digest import without_half_pairs
 from rubricflow.tasks.core.text.units import Unit, units
 
@@ -44,7 +45,6 @@ _OF_CALL = ("function_call", "custom_tool_call", "tool_use", "tool_call")
 _OF_RESULT = ("function_call_output", "custom_tool_call_output", "tool_result", "tool_call_response")
 _OF_THOUGHT = ("reasoning", "thinking", "redacted_thinking")
 _EVENTS = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
-Json = Mapping[str, Any]
 
 
 class Turn(NamedTuple):
@@ -149,7 +149,7 @@ def turns(value: object) -> list[Turn]:
         raise ValueError("has a form that is not known") from error
 
 
-def _of_messages(messages: Sequence[Json]) -> list[Turn]:
+def _of_messages(messages: Sequence[Fields]) -> list[Turn]:
     said = []
     tools = dict[str, str]()
     for place, message in enumerate(messages, 1):
@@ -165,7 +165,7 @@ def _of_messages(messages: Sequence[Json]) -> list[Turn]:
     return said
 
 
-def _of_message(message: Json) -> Iterator[Turn]:
+def _of_message(message: Fields) -> Iterator[Turn]:
     """What a message says, thinks and does, in this order unless its content has another."""
     kind, role = message.get("type"), message.get("role")
     if role is None and kind in (*_OF_CALL, *_OF_RESULT, *_OF_THOUGHT):  # an item of OpenAI's responses
@@ -211,7 +211,7 @@ def _of_parts(content: Any, kind: str) -> Iterator[Turn]:
     yield from [Turn(kind, "\n".join(plain))] if any(plain) else ()
 
 
-def _of_part(part: Json, kind: str) -> Iterator[Turn]:
+def _of_part(part: Fields, kind: str) -> Iterator[Turn]:
     type_ = part.get("type") or "text"
     call = part.get("tool_use_id") or part.get("call_id") or part.get("id")
     if type_ in _OF_CALL:
@@ -234,7 +234,7 @@ def _of_part(part: Json, kind: str) -> Iterator[Turn]:
         yield Turn(kind, said if said is not None else f"[{type_}]" if has_none else _text(part))
 
 
-def _of_call(call: Json) -> Turn:
+def _of_call(call: Fields) -> Turn:
     """OpenAI's {function: {name, arguments}} or {custom: {name, input}}, inspect's {function: name, arguments}, and
     {name, input or arguments or args}."""
     of = next((call[key] for key in ("function", "custom") if isinstance(call.get(key), dict)), call)
@@ -264,7 +264,7 @@ def _merged(lists: Iterable[Sequence[Turn]]) -> list[Turn]:
     return [turn if turn.tool else turn._replace(tool=tools.get(turn.call_id or "")) for turn in merged]
 
 
-def _of_events(events: Sequence[Json]) -> list[Turn]:
+def _of_events(events: Sequence[Fields]) -> list[Turn]:
     """A transcript of inspect: what its calls of models were given and gave, and what tools did."""
     lists = list[list[Turn]]()
     for event in events:
@@ -279,7 +279,7 @@ def _of_events(events: Sequence[Json]) -> list[Turn]:
     return _merged(lists)
 
 
-def _of_spans(spans: Sequence[Json]) -> list[Turn]:
+def _of_spans(spans: Sequence[Fields]) -> list[Turn]:
     """Spans in the order of their beginning: attributes `gen_ai.input.messages` and `gen_ai.output.messages`, on spans
     or on their events; events of a message each; and what `execute_tool` was given and gave."""
     lists = list[list[Turn]]()
@@ -304,13 +304,13 @@ def _of_spans(spans: Sequence[Json]) -> list[Turn]:
     return merged
 
 
-def _beginning(span: Json) -> str:
+def _beginning(span: Fields) -> str:
     """When a span began: nanoseconds or an ISO time, in an order of texts."""
     at = _text(span.get("startTimeUnixNano") or span.get("start_time"))
     return at.zfill(20) if at.isdigit() else at.rstrip("Z")
 
 
-def _event(name: object, told: Json) -> Json | None:
+def _event(name: object, told: Fields) -> Fields | None:
     """The message of an event of one, as the conventions had it before attributes held them."""
     body = {key: _parsed(value) for key, value in told.items()}
     if name == "gen_ai.choice":
@@ -320,7 +320,7 @@ def _event(name: object, told: Json) -> Json | None:
     return {"role": role, **body} if role else None
 
 
-def _attributes(of: Json) -> dict[str, Any]:
+def _attributes(of: Fields) -> Record:
     """Attributes of a span or an event, and the body of an event, as a mapping: OTLP has a list of keys and values."""
     given = [_plain(of.get("attributes")), _plain(of.get("body"))]
     return {key: value for mapping in given if isinstance(mapping, dict) for key, value in mapping.items()}

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.stats.agreement import SLACK, level_count
 from rubricflow.tasks.core.stats.arrays import Bools, Floats
 from rubricflow.tasks.core.stats.bootstrap import within_items

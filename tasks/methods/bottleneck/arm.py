@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row
 from rubricflow.tasks.core.contracts.settings.methods import ABLATIONS, Bottleneck, Method, Training
@@ -33,7 +33,7 @@ from rubricflow.tasks.methods.bottleneck.text_bottlenecks import Embed, cb_llm, 
 HELD_OUT = ("calibration", "test")
 BOUND = 10.0
 """The temperature lies within [1/BOUND, BOUND]: where all grades are right, likelihood alone would take it to 0."""
-RowsByTable = dict[type[Row], list[dict[str, Any]]]
+RowsByTable = dict[type[Row], list[Record]]
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def loss(logits: Floats, grades: Ints, temperature: float) -> float:
     return float(-likely[np.arange(len(grades)), grades].mean())
 
 
-def link_rows(data: LabelledData, head: Head) -> list[dict[str, Any]]:
+def link_rows(data: LabelledData, head: Head) -> list[Record]:
     """Rows of table `concept_links` without the grader, one for each two concepts: how they hang together in the labels
     of the train split, and in the latent concepts of a grader (REC-CBM, section 5.6 and E.6).
 

@@ -6,10 +6,11 @@ import html
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import mean
-from typing import Any, Literal
+from typing import Literal
 
+from rubricflow.tasks.core.contracts import Fields
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
@@ -92,7 +93,7 @@ class About(Frozen):
         return Bundle.unlock(self.bundle_id, self.bundle)
 
 
-def card(about: About, digest: str, file: str, trials: Iterable[Mapping[str, Any]] = ()) -> str:
+def card(about: About, digest: str, file: str, trials: Iterable[Fields] = ()) -> str:
     """The model card of a grader.
 
     digest: SHA-256 of the file; file: how a study file names it; trials: rows of the table of that name, of which those
@@ -146,10 +147,10 @@ def _training(about: About) -> list[str]:
     return counts + facts + settings
 
 
-def _figures(about: About, trials: Sequence[Mapping[str, Any]]) -> list[str]:
+def _figures(about: About, trials: Sequence[Fields]) -> list[str]:
     """The measures of the grader, and those of people."""
     tested = [row for row in trials if row["split"] == "test" and row["criterion_id"] in ("", "all")]
-    grader_rows: dict[str, Mapping[str, Any]] = {}  # metric → the grader's row
+    grader_rows: dict[str, Fields] = {}  # metric → the grader's row
     people: defaultdict[str, list[float]] = defaultdict(list)  # metric → of each pair of persons
     for row in tested:
         if (row["method"], row["seed"], row["setting"]) == (about.method, about.seed, ""):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.core.contracts.bundle import Bundle, Scale, unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -178,7 +178,7 @@ def marks_of(judgments: pa.Table, gradings: pa.Table, bundle: Bundle, response_i
     return _by_rater([*decided, *judgments.to_pylist()], bundle, response_ids)
 
 
-def _by_rater(decided: Sequence[Mapping[str, Any]], bundle: Bundle, ids: Sequence[str]) -> defaultdict[str, Floats]:
+def _by_rater(decided: Sequence[Fields], bundle: Bundle, ids: Sequence[str]) -> defaultdict[str, Floats]:
     """Rater → levels (n, K) by rows with response_id, criterion_id, rater_id and decision, of which the last counts;
     NaN where there is none."""
     row_of = {response_id: row for row, response_id in enumerate(ids)}
@@ -279,7 +279,7 @@ def _classes(levels: Floats) -> Ints:
     return np.where(np.isnan(levels), MISSING, levels).astype(np.int64)
 
 
-def people_rows(responses: ClassSet) -> Iterator[dict[str, Any]]:
+def people_rows(responses: ClassSet) -> Iterator[Record]:
     """What one person is worth by another on the test split, and what a machine recorded is worth by the labels."""
     data = responses.ground.data
     plan = responses.ground.plan
@@ -298,7 +298,7 @@ def people_rows(responses: ClassSet) -> Iterator[dict[str, Any]]:
                 yield row | {"method": name}
 
 
-def against(responses: ClassSet, a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> list[dict[str, Any]]:
+def against(responses: ClassSet, a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> list[Record]:
     """What one is worth by the other on the test split: levels (n, K) and grades (n,) of each, MISSING for none."""
     data = responses.ground.data
     rows = data.rows("test")
@@ -308,7 +308,7 @@ def against(responses: ClassSet, a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> 
     return [human | row for row in trials if row["n"]]
 
 
-def judgment_rows(responses: ClassSet, outcome: TrainedArm, rater: str) -> Iterator[dict[str, Any]]:
+def judgment_rows(responses: ClassSet, outcome: TrainedArm, rater: str) -> Iterator[Record]:
     """The level of every concept of every response, those that it learned from too."""
     levels = outcome.estimates.levels
     chosen = outcome.estimates.chosen()
@@ -331,7 +331,7 @@ def judgment_rows(responses: ClassSet, outcome: TrainedArm, rater: str) -> Itera
             }
 
 
-def grading_rows(responses: ClassSet, outcome: TrainedArm, rater: str) -> Iterator[dict[str, Any]]:
+def grading_rows(responses: ClassSet, outcome: TrainedArm, rater: str) -> Iterator[Record]:
     """The score of every response."""
     data, head = responses.ground.data, outcome.head
     assert head is not None

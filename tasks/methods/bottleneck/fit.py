@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.core.stats.agreement import macro_f1
@@ -47,7 +48,7 @@ class Trained:
     """Macro-F1 of the grade on the calibration split at the epoch chosen; None where training broke down."""
     parameters: int
     """Numbers trained."""
-    history: list[dict[str, Any]]
+    history: list[Record]
     """One entry an epoch, see `Course`."""
     estimate: Callable[[StateEncoder, Ints], Estimates]
     """Estimates for rows of an encoder with the weights above, in their order."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as as_safetensors
 from torch import Tensor
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.backends import Answered, GraderOutput
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
@@ -92,7 +92,7 @@ class BottleneckGrader:
         """(n, K, M + 1) probability of each level, 0 beyond a concept's own top (Eq. 11)."""
         return self._read(answered, attends=False)[0]
 
-    def traces(self, response_ids: Sequence[str], answered: Sequence[Answered]) -> list[dict[str, Any]]:
+    def traces(self, response_ids: Sequence[str], answered: Sequence[Answered]) -> list[Record]:
         """Rows of the table `traces`."""
         levels, attention = self._read(answered, attends=True)
         texts = [inputs.response for inputs in answered]

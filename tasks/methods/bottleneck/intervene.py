@@ -11,12 +11,13 @@ priority of a concept does not depend on its label.
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 from scipy.special import softmax
 from scipy.stats import entropy
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.tables.bottleneck import GradeMetric, Intervention, Order
 from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, pair_sums, statistics_of_totals
@@ -36,7 +37,7 @@ GAIN = 0.9
 
 def intervention_rows(
     shares: Floats, head: Head, data: LabelledData, rows: Ints, order: Ints, seed: int, draws: int = DRAWS
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """Rows of table `interventions` without the grader and the order: the grades after 0 … K concepts of each response
     were set, for every kind.
 
@@ -107,7 +108,7 @@ def grades_after(head: Head, shares: Floats, order: Ints, values: Floats) -> Int
     return grades
 
 
-def _measured(grades: Ints, right: Ints, classes: int, draws: int, seed: int) -> list[dict[str, Any]]:
+def _measured(grades: Ints, right: Ints, classes: int, draws: int, seed: int) -> list[Record]:
     """The metrics of each row of `grades`, and their change against its first row."""
     drawn = resampled_metrics(grades, right, classes, draws, seed)
     records = []
@@ -228,7 +229,7 @@ def _turns(priority: Floats) -> Ints:
 
 def saving_rows(
     levels: Floats, head: Head, data: LabelledData, rows: Ints, seed: int, draws: int = 500
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """Rows of table `trials` without the grader: what the questions of every policy buy when an educator gives the
     labels one by one.
 

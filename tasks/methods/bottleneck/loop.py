@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.settings.methods import Training
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.data import MISSING
@@ -84,12 +85,12 @@ class Course:
     """Epochs run."""
     validation: float | None
     """Measure of the epoch chosen; None where training broke down before the first was over."""
-    history: list[dict[str, Any]]
+    history: list[Record]
     """One entry an epoch: stage, epoch, the mean of each loss term, validation and validation_loss."""
 
 
 def minimise(
-    groups: Sequence[dict[str, Any]],
+    groups: Sequence[Record],
     batches: Callable[[], Sequence[Batch]],
     loss: Callable[[Batch], Losses],
     validate: Callable[[], tuple[float, float]],
@@ -116,7 +117,7 @@ def minimise(
     best = (-math.inf, -math.inf)
     best_values = [parameter.detach().clone() for parameter in parameters]
     least, since = math.inf, 0
-    history: list[dict[str, Any]] = []
+    history: list[Record] = []
     for epoch in range(1, plan.epochs + 1):
         sums: dict[str, Tensor] = {}
         for batch in epoch_batches:
@@ -193,7 +194,7 @@ def train_on_states(
     return course
 
 
-def decayed(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> list[dict[str, Any]]:
+def decayed(parameters: Iterable[nn.Parameter], rate: float, decay: float) -> list[Record]:
     """AdamW's groups: weight decay for matrices, none for biases and norms."""
     ordered = list(parameters)
     return [

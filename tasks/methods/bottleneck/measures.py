@@ -25,13 +25,14 @@ remember labels.
 from __future__ import annotations
 
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import entropy
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.stats.agreement import Stat, exact_agreement, macro_f1, mae, qwk
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.bootstrap import Interval, draw_totals, interval
@@ -44,7 +45,6 @@ FEWEST = 50
 """Responses below which nothing is fitted."""
 TOO_FEW = f"undefined: fewer than {FEWEST} responses with two classes of {FOLDS} each"
 NO_INTERVAL = Interval(None, None, 0)
-Record = dict[str, Any]
 MEASURES = {"accuracy": exact_agreement, "macro_f1": macro_f1, "qwk": qwk}
 """Of concepts and of grades alike."""
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import softmax
 from torch import Tensor, nn
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.methods.bottleneck.data import BIAS, Concepts
 
@@ -233,7 +233,7 @@ def traces(
     scores: Floats,
     levels: Floats,
     attention: Sequence[Attention],
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """Rows of the table `traces` of n responses: one for each concept, in order, and one for the bias.
 
     texts: n texts of the responses; scores: (S + 1,) as `LabelledData.scores`; levels: (n, K, M + 1) as
@@ -248,7 +248,7 @@ def traces(
     added = head.contributions(shares, ranked[:, 0])
     numbers = {"expected": expected, "share": shares, "corrected": corrected, "contribution": added}
     unknown = dict.fromkeys(("level_probabilities", "expected", "share", "corrected"))
-    rows: list[dict[str, Any]] = []
+    rows: list[Record] = []
     for n, response_id in enumerate(response_ids):
         grade = ranked[n, 0]
         response = {
@@ -290,7 +290,7 @@ def looked_at(text: str, attention: Attention) -> list[list[dict[str, float]]]:
     return heaviest
 
 
-def contribution_error(rows: Iterable[Mapping[str, Any]]) -> float:
+def contribution_error(rows: Iterable[Fields]) -> float:
     """The largest difference, over responses, between the sum of the contributions and the logit that they make up; 0
     without rows."""
     logits: dict[str, float] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
 from rubricflow.tasks.core.contracts.settings.methods import Prompting
 from rubricflow.tasks.core.contracts.settings.study import Study
@@ -91,7 +91,7 @@ def train(
 
 def _prompted_rows(
     run: Run, base: Path, responses: ClassSet, plan: Prompting, shots: int, key_of: KeyOf
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """What a prompted language model is worth on the test split."""
     data = responses.ground.data
     rows = data.rows("test")

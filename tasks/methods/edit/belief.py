@@ -15,12 +15,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import chain
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import softmax
 from scipy.stats import mannwhitneyu
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.tables.edit import Signal
 from rubricflow.tasks.core.stats.arrays import Floats
@@ -277,9 +278,7 @@ def residual(prefixes: Sequence[Floats]) -> list[Floats]:
     return np.split(values - means[tenths], np.cumsum(counts)[:-1])
 
 
-def separations(
-    labels: Sequence[Label], signals: Mapping[Signal, Floats], rollouts: Sequence[str]
-) -> Iterator[dict[str, Any]]:
+def separations(labels: Sequence[Label], signals: Mapping[Signal, Floats], rollouts: Sequence[str]) -> Iterator[Record]:
     """Table 8: how each signal tells the two kinds of step apart, in the expected direction, by steps and by rollouts'
     means, which are not dependent; rows of `separations` without the seed.
 
@@ -298,7 +297,7 @@ def separations(
             total, n = cluster_sums(np.stack([own, np.ones_like(own)], axis=1), names[kinds == kind]).T
             means[kind] = total / n
         for unit, sides in (("step", steps), ("rollout", means)):
-            row: dict[str, Any] = {kind: len(values) for kind, values in sides.items()}
+            row: Record = {kind: len(values) for kind, values in sides.items()}
             row |= {"effect": None, "p": None}
             if len(sides[high]) and len(sides[low]):
                 test = mannwhitneyu(sides[high], sides[low], alternative="greater")

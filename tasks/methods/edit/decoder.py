@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.bundle import Bundle, Protocol
 from rubricflow.tasks.methods.edit.policy import MASK, Prompts
 from rubricflow.tasks.methods.edit.rollout import Sample, printed
@@ -224,7 +225,7 @@ def train(folder: Path, size: Size, seed: int, say: Callable[[str], None] = prin
 
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, rate_share)
     checkpoint = folder / "training.pt"
-    state: dict[str, Any] = {"of": (tuple(size), seed), "done": 0}
+    state: Record = {"of": (tuple(size), seed), "done": 0}
     if checkpoint.exists() and (saved := torch.load(checkpoint))["of"] == state["of"]:
         state = saved
         for part, name in ((model, "model"), (optimizer, "optimizer"), (rate, "rate")):

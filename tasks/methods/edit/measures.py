@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import rel_entr
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.settings.methods import STARTS, TUNED
 from rubricflow.tasks.core.contracts.tables.edit import TESTED, Arm, Part
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints, ratio
@@ -20,7 +21,7 @@ from rubricflow.tasks.core.stats.bootstrap import TERMS, interval, pair_terms, r
 
 PROBED = 200
 """Rollouts on which the beliefs of a policy and of its start are compared (appendix C)."""
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Fields]
 Graded = Mapping[tuple[Arm, int], Rows]
 """Arm and seed → its greedy rollouts as rows of `rollouts`."""
 
@@ -68,7 +69,7 @@ class _Resampled(NamedTuple):
     note: str | None
 
 
-def figures(marks: GraderMarks, draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
+def figures(marks: GraderMarks, draws: int = 2000, seed: int = 0) -> list[Record]:
     """Each metric of `BOUNDS` with its 95% interval, as columns of `arm_metrics`: metric, value, low, high (None where
     undefined), n, note.
 
@@ -80,7 +81,7 @@ def figures(marks: GraderMarks, draws: int = 2000, seed: int = 0) -> list[dict[s
     return [{"metric": metric, **_columns(found, BOUNDS[metric])} for metric, found in measured.items()]
 
 
-def differences(arm: GraderMarks, against: GraderMarks, draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
+def differences(arm: GraderMarks, against: GraderMarks, draws: int = 2000, seed: int = 0) -> list[Record]:
     """Each metric of `arm` less that of `against`, paired over responses, as columns of `arm_differences`: those of
     `figures`, and p, the two-sided bootstrap p-value of no difference, above 0.
 
@@ -108,7 +109,7 @@ def differences(arm: GraderMarks, against: GraderMarks, draws: int = 2000, seed:
     return rows
 
 
-def _columns(found: _Resampled, bounds: tuple[float, float] = (-np.inf, np.inf)) -> dict[str, Any]:
+def _columns(found: _Resampled, bounds: tuple[float, float] = (-np.inf, np.inf)) -> Record:
     """Value, low, high, n and note. The basic interval 2θ − quantiles of the draws (Davison and Hinkley 1997, 5.2), and
     the figure itself in it.
 
@@ -116,7 +117,7 @@ def _columns(found: _Resampled, bounds: tuple[float, float] = (-np.inf, np.inf))
     of 50 questions with 40 responses plain percentiles held the true macro QWK 69 times of 100, these 96 times.
     """
     value, draws, n, note = found
-    columns: dict[str, Any] = {"value": None, "low": None, "high": None, "n": n, "note": note}
+    columns: Record = {"value": None, "low": None, "high": None, "n": n, "note": note}
     if not np.isnan(value):
         columns["value"] = value
         low, high = interval(draws, n)[:2]
@@ -181,7 +182,7 @@ def _measured(marks: GraderMarks, draws: int, seed: int) -> dict[str, _Resampled
 # What the arms are worth on the test split, as rows: figures, paired differences, and how far beliefs moved. Pure.
 
 
-def metric_rows(graded: Graded, draws: int, seed: int) -> Iterator[dict[str, Any]]:
+def metric_rows(graded: Graded, draws: int, seed: int) -> Iterator[Record]:
     """Rows of `arm_metrics`; a part without gold marks has none."""
     for (arm, number), rows in graded.items():
         for part in TESTED:
@@ -190,7 +191,7 @@ def metric_rows(graded: Graded, draws: int, seed: int) -> Iterator[dict[str, Any
                     yield {"arm": arm, "seed": number, "part": part, **figure}
 
 
-def difference_rows(graded: Graded, draws: int, seed: int) -> Iterator[dict[str, Any]]:
+def difference_rows(graded: Graded, draws: int, seed: int) -> Iterator[Record]:
     """Rows of `arm_differences`, of the arms that `pairs` names."""
     of_base = next((rows for (arm, _), rows in graded.items() if arm == "base"), None)
     for arm, against in pairs(tuple(dict.fromkeys(arm for arm, _ in graded))):
@@ -240,7 +241,7 @@ def spaced(rows: Rows, part: Part) -> Rows:
 
 def probe_rows(
     arm: Arm, seed: int, part: Part, policy: Sequence[Floats], reference: Sequence[Floats]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Record]:
     """Rows of `arm_metrics`: how far an arm's beliefs lie from those of its start on the start's own rollouts."""
     for name, value in divergence(policy, reference).items():
         note = None if value is not None else "no boundary there"

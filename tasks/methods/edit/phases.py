@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.methods import TUNED, Revising
 from rubricflow.tasks.core.contracts.tables.edit import Arm, Origin, Part, Signal
@@ -58,8 +59,6 @@ class Demonstration(NamedTuple):
 
 Pool = tuple[list[Demonstration], str | None]
 """A pool, ordered by response and rollout, and what to know about it: that nothing was mended."""
-Record = Mapping[str, Any]
-"""A row."""
 SIGNALLED = tuple(arm for arm in TUNED if arm not in ("int_sft", "no_signals"))
 """Arms whose pool rests on the signals."""
 GROUNDING = ("grounding_scheme", "grounding_answer", "grounding_prefix")
@@ -85,7 +84,7 @@ def rolled(
     return [FailedRollout(*attempt, *reply) for attempt, reply in zip(attempts, replies, strict=True)]
 
 
-def rollout_row(arm: Arm, seed: int, part: Part, attempt: FailedRollout, seconds: float) -> dict[str, Any]:
+def rollout_row(arm: Arm, seed: int, part: Part, attempt: FailedRollout, seconds: float) -> Record:
     """A row of `rollouts`."""
     sample, number, text, is_closed = attempt
     mark, reason = read_mark(text, sample.top)
@@ -107,7 +106,7 @@ def rollout_row(arm: Arm, seed: int, part: Part, attempt: FailedRollout, seconds
     }
 
 
-def grading_row(rollout: Record, bundle_id: str) -> dict[str, Any]:
+def grading_row(rollout: Fields, bundle_id: str) -> Record:
     """A greedy rollout, as a row of `rollouts`, as a row of `gradings`."""
     mark = rollout["mark"]
     score = None if mark is None else float(mark)
@@ -134,7 +133,7 @@ def is_wrong(attempt: FailedRollout) -> bool:
 
 def step_rows(
     arm: Arm, seed: int, attempt: FailedRollout, belief: Floats, support: Support | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Record]:
     """Rows of `steps` of one rollout, T + 1, without what only all rollouts of the seed tell: residual and fate.
 
     belief: (T + 1, M + 1). support: of the T steps; None where it was not measured.
@@ -182,7 +181,7 @@ def selected(steps: pa.Table, wrong: Iterable[Key], plan: Revising) -> pa.Table:
     return steps
 
 
-def separated(steps: pa.Table, texts: Mapping[Key, str], synthesis: str, seed: int) -> list[dict[str, Any]]:
+def separated(steps: pa.Table, texts: Mapping[Key, str], synthesis: str, seed: int) -> list[Record]:
     """Rows of `separations` of a seed. steps: as `selected` leaves them; texts: of the rollouts; synthesis: pattern of
     the steps that put others together."""
     steps = steps.filter(pc.greater(steps["step"], 0))
@@ -198,7 +197,7 @@ def separated(steps: pa.Table, texts: Mapping[Key, str], synthesis: str, seed: i
     return [{"seed": seed, **separation} for separation in separations(labels, signals, names)]
 
 
-def steps_to_mend(steps: Iterable[Record]) -> dict[Key, list[Candidate]]:
+def steps_to_mend(steps: Iterable[Fields]) -> dict[Key, list[Candidate]]:
     """Rollout → its steps to mend, the most harmful first. steps: rows of `steps`, boundaries in order."""
     ranked: dict[Key, list[tuple[float, Candidate]]] = {}
     before = 0.0
@@ -231,7 +230,7 @@ def revised(
     return reviser.revise(attempts, ranked, with_checklist=arm != "no_checklist", local=arm != "no_locality")
 
 
-def revision_row(arm: Arm, seed: int, revision: Revision) -> dict[str, Any]:
+def revision_row(arm: Arm, seed: int, revision: Revision) -> Record:
     """A row of `revisions`."""
     attempt = revision.attempt
     return {
@@ -253,7 +252,7 @@ def revision_row(arm: Arm, seed: int, revision: Revision) -> dict[str, Any]:
     }
 
 
-def learning_row(metric: Record, step: int) -> dict[str, Any]:
+def learning_row(metric: Fields, step: int) -> Record:
     """A row of `arm_metrics` as a point of the learning curve."""
     return {name: metric[name] for name in ("arm", "seed", "part", "metric", "value")} | {"step": step}
 
@@ -268,7 +267,7 @@ def _column(table: pa.Table, name: str) -> Floats:
 # 2.2).
 
 
-def pooled(arm: Arm, revisions: Sequence[Record], attempts: Sequence[FailedRollout], share: float, seed: int) -> Pool:
+def pooled(arm: Arm, revisions: Sequence[Fields], attempts: Sequence[FailedRollout], share: float, seed: int) -> Pool:
     """The pool of an arm; InputError where it is empty. revisions: rows of `revisions`; attempts: all rollouts of the
     seed.
 
@@ -291,7 +290,7 @@ def pooled(arm: Arm, revisions: Sequence[Record], attempts: Sequence[FailedRollo
     return pool(repaired(revisions), natural, share, seed, lost=lost)
 
 
-def repaired(revisions: Sequence[Record]) -> list[Demonstration]:
+def repaired(revisions: Sequence[Fields]) -> list[Demonstration]:
     """The mended rollouts, one for each attempt: that of the best-ranked candidate that was kept. revisions: rows of
     the table."""
     best: dict[Key, str] = {}
@@ -329,7 +328,7 @@ def pool(
     return sorted([*mended, *others]), note
 
 
-def summary(revisions: Sequence[Record], wrong: int) -> str:
+def summary(revisions: Sequence[Fields], wrong: int) -> str:
     """Where the wrong rollouts went, in words: how many there were, had a candidate, were refused, and why, or kept.
 
     revisions: rows of the table; wrong: rollouts without the gold mark.

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.llm.backends.structure import Structure, Turn
 from rubricflow.tasks.core.text.digest import text_digest
@@ -241,7 +242,7 @@ class Policy:
     def _prompt(self, turns: list[Turn]) -> list[int]:
         if self.tokenizer.chat_template is None:
             return list(self.tokenizer(turns[0]["content"])["input_ids"])
-        options: dict[str, Any] = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        options: Record = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
         text = self.tokenizer.apply_chat_template(turns, **options)
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
@@ -316,7 +317,7 @@ class Policy:
             for begin, part in ((0, ids[:common]), (width - len(ids) + common, ids[common:])):
                 tokens[row, begin : begin + len(part)] = part
                 real[row, begin : begin + len(part)] = 1
-        drawing: dict[str, Any] = {"do_sample": False}
+        drawing: Record = {"do_sample": False}
         if temperature > 0:
             drawing = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         past = None if memory is None else copies(memory, len(texts))

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
 from rubricflow.tasks.core.contracts.settings.methods import Reinforcement
@@ -224,7 +225,7 @@ def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, fol
     policy, plan = rewards.policy, rewards.plan
 
     class Trainer(GRPOTrainer):
-        def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
+        def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, Record]:
             return [rewards.prompt_ids[int(number)] for number in prompts], None, {}
 
         def _generate_single_turn(
@@ -238,8 +239,8 @@ def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, fol
             with unwrapped as model:
                 return policy.continued(prompt_ids, plan.temperature, rewards.max_tokens, model), None
 
-        def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
-            batch: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        def _generate_and_score_completions(self, inputs: Any) -> Record:
+            batch: Record = super()._generate_and_score_completions(inputs)
             return batch | {"advantages": token_advantages(rewards, batch)} if method == "dgpo" else batch
 
     longest = max(map(len, rewards.prompt_ids)) + rewards.max_tokens
@@ -278,7 +279,7 @@ def _trainer(rewards: _Rewards, adapter: Adapter, method: Method, seed: int, fol
 
 
 @torch.no_grad()
-def token_advantages(rewards: _Rewards, batch: dict[str, Any]) -> Tensor:
+def token_advantages(rewards: _Rewards, batch: Record) -> Tensor:
     """DGPO's advantages (B, T) of a generated batch, from the policy's and the reference's next-token distributions."""
     tokens = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
     real = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from rubricflow.tasks.core.contracts import Fields
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.edit import Family, Part, Unmarked
@@ -147,8 +148,8 @@ def _pieces(text: str, start: int, end: int, between: re.Pattern[str]) -> list[S
 
 
 def grading_samples(
-    responses: Sequence[Mapping[str, Any]],
-    items: Sequence[Mapping[str, Any]],
+    responses: Sequence[Fields],
+    items: Sequence[Fields],
     bundles: Mapping[str, Bundle],
     gold: Mapping[str, float],
 ) -> GradingSamples:
@@ -162,7 +163,7 @@ def grading_samples(
     tops = {item_id: top_mark(bundle) for item_id, bundle in bundle_of.items()}
     schemes = {item_id: printed(bundle) for item_id, bundle in bundle_of.items()}
 
-    def sample(row: Mapping[str, Any]) -> Sample:
+    def sample(row: Fields) -> Sample:
         item_id = row["item_id"]
         score = gold.get(row["response_id"])
         item = item_rows[item_id]

@@ -19,10 +19,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.edit import Family, RuleEdit, Totals
@@ -60,7 +60,7 @@ class Edited:
         gold: int,
         predicted: tuple[float | None, float | None],
         totals: Totals,
-    ) -> dict[str, Any]:
+    ) -> Record:
         """A row of `rule_tests`. gold: the human mark under the scheme as it was, 0…M_q; predicted: the grader's marks
         without and with the edit. InputError for a human mark off the scale."""
         if not 0 <= gold < len(self.marks):
@@ -208,7 +208,7 @@ def rule_tests(
     bundles: Mapping[str, Bundle],
     mark_of: Callable[[Sequence[Sample]], Sequence[int | None]],
     rater_id: str,
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """Rows of `rule_tests` of a grader that states the total: every sample marked as it is and under every edit.
 
     samples: those without a gold mark are left out. bundles: item → its scheme. mark_of: the marks of samples in their
@@ -237,7 +237,7 @@ def rule_tests(
     return rows
 
 
-def faithfulness(tests: Iterable[Mapping[str, Any]], draws: int = 2000, seed: int = 0) -> list[dict[str, Any]]:
+def faithfulness(tests: Iterable[Fields], draws: int = 2000, seed: int = 0) -> list[Record]:
     """Rows of `rule_faithfulness`: one for every grader and edit in rows of `rule_tests`, in their order.
 
     Floor rate: share of marks under the edited scheme that are 0. RSR = mean |Δpred| / mean |Δgold|, a ratio of means;
@@ -245,13 +245,13 @@ def faithfulness(tests: Iterable[Mapping[str, Any]], draws: int = 2000, seed: in
     one that is no whole number is 0 where it rounds to that, half up. Rows without one of the grader's marks are left
     out and counted. Intervals resample responses, `draws` times; none where that is 0.
     """
-    grouped: defaultdict[tuple[str, RuleEdit], list[Mapping[str, Any]]] = defaultdict(list)
+    grouped: defaultdict[tuple[str, RuleEdit], list[Fields]] = defaultdict(list)
     for row in tests:
         grouped[row["rater_id"], row["edit"]].append(row)
     return [_follow(rows, draws, seed) for rows in grouped.values()]
 
 
-def _follow(rows: Sequence[Mapping[str, Any]], draws: int, seed: int) -> dict[str, Any]:
+def _follow(rows: Sequence[Fields], draws: int, seed: int) -> Record:
     """The row of one grader and edit."""
     scored = [row for row in rows if row["predicted"] is not None and row["predicted_edited"] is not None]
     marks = [[row[name] for name in ("gold", "gold_edited", "predicted", "predicted_edited")] for row in scored]

@@ -12,11 +12,11 @@ import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef
@@ -49,7 +49,6 @@ from rubricflow.tasks.methods.edit.locality import checklist_tokens
 from rubricflow.tasks.methods.edit.measures import difference_rows, metric_rows, probe_rows, spaced
 from rubricflow.tasks.methods.edit.phases import (
     SIGNALLED,
-    Record,
     grading_row,
     is_wrong,
     learning_row,
@@ -169,7 +168,7 @@ def prepare(workspace: Workspace) -> None:
 
 def worth(workspace: Workspace, draws: int, seed: int) -> Tables:
     """What all arms are worth, and the last points of their learning curves. draws, seed: of the bootstrap."""
-    graded: dict[tuple[Arm, int], list[Record]] = {}
+    graded: dict[tuple[Arm, int], list[Fields]] = {}
     for row in rows_of(workspace.run, Rollouts, pc.field("part") != "train"):
         graded.setdefault((row["arm"], row["seed"]), []).append(row)
     metrics = list(metric_rows(graded, draws, seed))
@@ -202,7 +201,7 @@ def _measure_signals(workspace: Workspace, seed: int) -> None:
         texts = [(attempt.sample, attempt.text) for attempt in attempts]
         believed = beliefs(workspace.policy, workspace.prompts, texts)
         rested = supports(workspace.policy, workspace.prompts, texts)
-        rows: list[dict[str, Any]] = []
+        rows: list[Record] = []
         for attempt, belief, support in zip(attempts, believed, rested, strict=True):
             rows += step_rows("base", seed, attempt, belief, support)
         return {Steps: rows}
@@ -253,7 +252,7 @@ def _revise(workspace: Workspace, arm: Arm, seed: int, by: Write | None) -> None
         texts = repaired(revision_rows) if arm != "int_sft" else []
         mended = [wrong[text.response_id, text.sample]._replace(text=text.completion) for text in texts]
         believed = beliefs(policy, prompts, [(attempt.sample, attempt.text) for attempt in mended])
-        rows: list[dict[str, Any]] = []
+        rows: list[Record] = []
         for attempt, belief in zip(mended, believed, strict=True):
             rows += step_rows(arm, seed, attempt, belief)
         return {Revisions: revision_rows, Steps: rows}
@@ -267,7 +266,7 @@ def _train_arm(workspace: Workspace, arm: Arm, seed: int) -> None:
     shard = f"policy-{arm}-{seed}"
     if workspace.run.done(STAGE, shard):
         return
-    row: dict[str, Any] = {"arm": arm, "seed": seed, "start": None if arm == "base" else STARTS.get(arm, "base")}
+    row: Record = {"arm": arm, "seed": seed, "start": None if arm == "base" else STARTS.get(arm, "base")}
     row |= {"path": None, "note": None, "parameters": 0, "updates": 0, "demonstrations": 0, "seconds": 0.0}
     tables: Tables = {}
     tuned = None
@@ -379,7 +378,7 @@ def _measure_arm(workspace: Workspace, arm: Arm, seed: int) -> None:
     by_id = {sample.response_id: sample for sample in samples.test}
     before = workspace.policy_with(workspace.adapters(start, seed) or [])
     greedy_rows = rows_of(run, Rollouts, of_arm(start, seed, samples.test))
-    probed: list[dict[str, Any]] = []
+    probed: list[Record] = []
     for part in TESTED:
         rollouts = [(by_id[row["response_id"]], row["text"]) for row in spaced(greedy_rows, part)]
         if rollouts:

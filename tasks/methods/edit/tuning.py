@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.errors import BackendError, InputError
 from rubricflow.tasks.core.contracts.settings.engine import Adapter
 from rubricflow.tasks.core.contracts.settings.methods import FineTuning
@@ -107,7 +108,7 @@ def fine_tune(
         return train(trainer, folder, _METRICS)
 
 
-def claim(folder: Path, identity: Mapping[str, Any]) -> Tuned | None:
+def claim(folder: Path, identity: Fields) -> Tuned | None:
     """The training that a folder holds, if it is finished; InputError where the folder belongs to another one.
 
     identity: whatever the result depends on. A new folder is made and marked with it.
@@ -152,7 +153,7 @@ def lora(policy: Policy, adapter: Adapter) -> Any:
     )
 
 
-def settings(policy: Policy, folder: Path, *, batch: int, longest: int, seed: int) -> dict[str, Any]:
+def settings(policy: Policy, folder: Path, *, batch: int, longest: int, seed: int) -> Record:
     """Arguments that both trainers get; a batch that is too long for one pass is split evenly and accumulated.
 
     batch: sequences of an update. longest: tokens of the longest one.

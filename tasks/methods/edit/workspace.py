@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.backends import install
 from rubricflow.tasks.core.contracts.errors import BackendError
 from rubricflow.tasks.core.contracts.schema import Row
@@ -29,7 +30,7 @@ from rubricflow.tasks.core.llm.request import Message, Request
 from rubricflow.tasks.core.store.files import digest_of
 from rubricflow.tasks.core.store.warehouse import Rows, Run
 from rubricflow.tasks.methods.edit.belief import Write
-from rubricflow.tasks.methods.edit.phases import Record, rolled, rollout_row
+from rubricflow.tasks.methods.edit.phases import rolled, rollout_row
 from rubricflow.tasks.methods.edit.policy import Policy, Prompts
 from rubricflow.tasks.methods.edit.revise import FailedRollout
 from rubricflow.tasks.methods.edit.rollout import GradingSamples, Sample
@@ -150,7 +151,7 @@ def written(
     samples: Sequence[Sample],
     count: int = 1,
     temperature: float = 0.0,
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """Rollouts newly written, as rows: several of each sample, or the greedy one."""
     start = time.monotonic()
     attempts = rolled(
@@ -209,7 +210,7 @@ def table_of(run: Run, row: type[Row], where: pc.Expression | None = None) -> pa
     return run.read(run.ref(row, STAGE), where=where)
 
 
-def rows_of(run: Run, row: type[Row], where: pc.Expression | None = None) -> list[Record]:
+def rows_of(run: Run, row: type[Row], where: pc.Expression | None = None) -> list[Fields]:
     """`table_of` as records."""
     return list(table_of(run, row, where).to_pylist())
 

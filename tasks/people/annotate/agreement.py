@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rubricflow.tasks.core.display.table import Record
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.stats.arrays import Floats, Ints, ratio
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes, draw_totals, interval, sums_by_code
 

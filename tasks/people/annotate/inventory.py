@@ -25,10 +25,11 @@ from pydantic import ValidationError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import KFold, cross_val_predict
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.bundle import Criterion, EvidenceType, Rubric, Scale, Trait
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
-from rubricflow.tasks.core.display.table import Record, Row, Rows
+from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.llm.ask import Checked, all_again, ask_amending, usable
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.extract import extract

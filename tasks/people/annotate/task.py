@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.bundle import Rubric
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.people import Agreements, Constructions
-from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.scores import target_scores

@@ -13,11 +13,12 @@ from typing import Literal, NamedTuple
 
 from pydantic import ValidationError, model_validator
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import Frozen, TableRef
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
-from rubricflow.tasks.core.display.table import Record, Row, Rows
+from rubricflow.tasks.core.display.table import Row, Rows
 from rubricflow.tasks.core.store.warehouse import Run, pairs
 from rubricflow.tasks.people.review.ledger import Subject, SubjectKind, digest
 

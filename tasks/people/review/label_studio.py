@@ -12,8 +12,8 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictInt, ValidationError
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.store.cells import quoted, text_or_none
 from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, DIGEST, Act, Subject
 from rubricflow.tasks.people.review.sheet import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 from uuid import UUID, uuid5
 
-from rubricflow.tasks.core.display.table import Record
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.people.review.board import Board, QueuedCase
 from rubricflow.tasks.people.review.ledger import CANNOT_BE_JUDGED, Act, Stored
 from rubricflow.tasks.people.review.settle import live_acts, outcomes, valid_acts

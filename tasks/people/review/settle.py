@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import conform, schema
 from rubricflow.tasks.core.contracts.tables.people import Labels, ScoreSettled, Settled
-from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.people.review.ledger import Stored, Subject
 
 _STEP = pa.schema(list(schema(Labels).field("history").type.value_type))

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, Predictions
@@ -25,7 +26,7 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.people import Notes, ScoreSettled, SettledScores
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
-from rubricflow.tasks.core.display.table import Record, Row
+from rubricflow.tasks.core.display.table import Row
 from rubricflow.tasks.core.stats.scores import FAIR, GIVEN, OF_SEVERAL, target_scores
 from rubricflow.tasks.core.store.objects import mirrored_by
 from rubricflow.tasks.core.store.warehouse import Run, pairs

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
-from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.store.cells import UnreadableCell, quoted
 from rubricflow.tasks.core.store.sheets import open_sheet
 from rubricflow.tasks.core.text.formulas import guarded, readable, unguarded

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Doubt
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.people import Doubtful, Labels, Queue, Votes
-from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.arrays import Floats
 from rubricflow.tasks.core.stats.scores import target_scores

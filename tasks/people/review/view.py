@@ -11,10 +11,11 @@ from typing import Literal
 
 from pydantic import Field, StrictInt
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, QUOTES, STANDING
-from rubricflow.tasks.core.display.table import Record, Row
+from rubricflow.tasks.core.display.table import Row
 from rubricflow.tasks.core.text.highlight import Highlight, joined, pieces
 from rubricflow.tasks.core.text.languages import language_of
 from rubricflow.tasks.core.text.traces import heading_at, headings

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.schema import TableRef, schema
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.bottleneck import Models
@@ -18,7 +19,7 @@ from rubricflow.tasks.core.contracts.tables.judging import Judgments, Supports
 from rubricflow.tasks.core.contracts.tables.people import NextLabels, Queue, SettledScores
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.table import Record, Row
+from rubricflow.tasks.core.display.table import Row
 from rubricflow.tasks.core.display.verdict import Rules, by_scope, marked_by, score_step, why_waits
 from rubricflow.tasks.core.stats.scores import MEAN
 from rubricflow.tasks.core.store.catalogue import catalogue

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
 from rubricflow.tasks.core.contracts.settings.reward import Graphs
@@ -49,7 +49,7 @@ class Annotator:
         return given.model_copy(update={"max_tokens": max(given.longest, tokens)})
 
 
-def settings_of(plan: Graphs, model: str, examples: str) -> dict[str, Any]:
+def settings_of(plan: Graphs, model: str, examples: str) -> Record:
     """What of a plan can change the graphs that a model makes."""
     return {
         "annotator": model,
@@ -107,7 +107,7 @@ def fenced(title: str, text: str) -> str:
     return f"====={title} {code}=====\n{text}\n=====END {code}====="
 
 
-def lines(records: Iterable[Mapping[str, Any]]) -> str:
+def lines(records: Iterable[Fields]) -> str:
     """Records as fenced lines of JSON: no text in them can begin a line."""
     return fenced("LIST", "\n".join(compact(record).translate(_BREAKS) for record in records))
 

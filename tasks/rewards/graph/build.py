@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import networkx as nx
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.graph import Edge, Graph, Node, Relation, Role
 from rubricflow.tasks.core.contracts.schema import TableRef
@@ -105,15 +106,15 @@ def sources_of(
     subjects: Mapping[str, GraphSubject],
     written: Mapping[str, Authored],
     votes: Sequence[Vote],
-    settings: Mapping[str, Any],
+    settings: Fields,
 ) -> dict[str, Sources]:
     """What the graph of every rubric is made from, as `build` makes it. settings: those of the annotator."""
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in subjects}
+    rows: dict[str, list[Record]] = {name: [] for name in subjects}
     for vote in votes:
         rows[vote.rubric_id].append(vote.row)
     sources = {}
     for name, subject in subjects.items():
-        whole: dict[str, Any] = dict(settings)
+        whole: Record = dict(settings)
         if name in written:
             listed = sorted(written[name].listed)
             whole = {
@@ -156,7 +157,7 @@ def planned_calls(subjects: Sequence[GraphSubject], annotator: Annotator) -> str
 # Graphs as rows of their tables.
 
 
-def graph_row(built: Built) -> dict[str, Any]:
+def graph_row(built: Built) -> Record:
     """One graph as a row of `RubricGraphs`."""
     annotated = built.annotated
     roles = {node.criterion_id: node.role for node in built.graph.nodes}
@@ -181,7 +182,7 @@ def graph_row(built: Built) -> dict[str, Any]:
     }
 
 
-def node_rows(built: Built) -> Iterable[dict[str, Any]]:
+def node_rows(built: Built) -> Iterable[Record]:
     """Its criteria as rows of `GraphNodes`."""
     for position, (criterion, node) in enumerate(zip(built.subject.criteria, built.graph.nodes, strict=True)):
         yield {
@@ -196,7 +197,7 @@ def node_rows(built: Built) -> Iterable[dict[str, Any]]:
         }
 
 
-def edge_rows(built: Built) -> Iterable[dict[str, Any]]:
+def edge_rows(built: Built) -> Iterable[Record]:
     """Its proposals as rows of `GraphEdges`."""
     for number, proposal in enumerate(built.proposals):
         yield {

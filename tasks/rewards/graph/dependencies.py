@@ -19,8 +19,9 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast, get_args
+from typing import NamedTuple, cast, get_args
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.graph import Relation, Role
 from rubricflow.tasks.core.contracts.tables.rubrics import Dropped
 from rubricflow.tasks.core.llm.ask import Checked, all_again, as_call, ask_amending
@@ -67,7 +68,7 @@ class Annotated:
     roles: dict[str, Role] = field(default_factory=dict)
     """Of the criteria that a reply gave one."""
     proposals: list[EdgeProposal] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
+    calls: list[Record] = field(default_factory=list)
     """Rows of `Call`."""
     failed: int = 0
     """Orders in which no reply could be used: with one, the rubric has no edge."""
@@ -191,7 +192,7 @@ def _put_together(found: Annotated, subject: GraphSubject, replies: Sequence[Gra
         found.proposals.append(proposal)
 
 
-def _schema(subject: GraphSubject) -> dict[str, Any]:
+def _schema(subject: GraphSubject) -> Record:
     """The contract of a rubric."""
     roles = {c.id: {"type": "string", "enum": list(roles_by_sign(c))} for c in subject.criteria}
     one = {"type": "string", "enum": list(subject.ids)}

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 import networkx as nx
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Relation, Role
 from rubricflow.tasks.core.contracts.tables.rubrics import Dropped
@@ -134,7 +135,7 @@ class Vote(NamedTuple):
     comment: str | None
 
     @property
-    def row(self) -> dict[str, Any]:
+    def row(self) -> Record:
         """As a row of table `votes`."""
         return {
             "subject_kind": "graph_role" if len(self.on) == 1 else "graph_edge",

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from rubricflow.tasks.core.contracts import Fields
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import CANDIDATES, Edge, Graph, Node, Relation, Role
@@ -73,17 +74,17 @@ class GraphSubject:
         """Id, text and weight of each criterion."""
         return [[criterion.id, criterion.text, criterion.weight] for criterion in self.criteria]
 
-    def digest(self, made_with: Mapping[str, Any]) -> str:
+    def digest(self, made_with: Fields) -> str:
         """SHA-256 of this and of what it is made into a graph with."""
         return digest_of([self.question, self.context, self.content, made_with])
 
 
-def subjects(items: Iterable[Mapping[str, Any]], bundles: Mapping[str, Bundle]) -> dict[str, GraphSubject]:
+def subjects(items: Iterable[Fields], bundles: Mapping[str, Bundle]) -> dict[str, GraphSubject]:
     """Rubric → what its graph is made of.
 
     items: rows with item_id, rubric_id, question, context; a rubric that no item names has an empty query.
     """
-    first: dict[str, Mapping[str, Any]] = {}
+    first: dict[str, Fields] = {}
     for item in sorted(items, key=lambda item: str(item["item_id"])):
         first.setdefault(item["rubric_id"], item)
     nothing = {"question": "", "context": None}

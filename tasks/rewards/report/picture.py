@@ -21,11 +21,12 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 from scipy.optimize import isotonic_regression
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.graph import RELATIONS, Relation
 from rubricflow.tasks.core.contracts.tables.rubrics import DROPPED
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import Drawing, Grid, Page, Section, filled, rendered
-from rubricflow.tasks.core.display.table import Record, Row, Rows
+from rubricflow.tasks.core.display.table import Row, Rows
 
 TEMPLATE, STYLE = (Path(__file__).with_name(name) for name in ("graph.html.j2", "graph.css"))
 """What a picture is made by, and the rules that a page with pictures needs."""

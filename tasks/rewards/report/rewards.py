@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.graph import RELATIONS
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.reward import AGGREGATIONS, PARENTS
@@ -24,7 +25,7 @@ from rubricflow.tasks.core.contracts.tables.rubrics import without_graph
 from rubricflow.tasks.core.display import draw, say
 from rubricflow.tasks.core.display.charts import axis, bar_chart, square
 from rubricflow.tasks.core.display.page import Drawing, Page, Section, body, rendered
-from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Record, Row, Table, count
+from rubricflow.tasks.core.display.table import Bar, Cell, Cells, Panel, Row, Table, count
 from rubricflow.tasks.core.stats.bootstrap import cautions
 from rubricflow.tasks.rewards.report.picture import LOOK, STYLE, EarnedCredit, picture, rows_of, signed
 from rubricflow.tasks.rewards.report.training import EvaluatedRollouts, alarms, ringing, section

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.reward import Learn, Reward
@@ -24,7 +25,7 @@ from rubricflow.tasks.core.store.cells import as_number, need, quoted, text_or_n
 from rubricflow.tasks.core.store.source import chunks
 from rubricflow.tasks.rewards.reward.aggregate import aggregate
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, some_of, untyped
-from rubricflow.tasks.rewards.reward.figures import Record, Resampling, RewardFigure, ratio, record
+from rubricflow.tasks.rewards.reward.figures import Resampling, RewardFigure, ratio, record
 from rubricflow.tasks.rewards.reward.leakage import edge_cases
 from rubricflow.tasks.rewards.reward.learn import Learned, complete, learn, line, paying, rewards_and_slopes
 from rubricflow.tasks.rewards.reward.local import Locals

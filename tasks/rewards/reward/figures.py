@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.arrays import ratio as quotient
@@ -21,8 +22,6 @@ from rubricflow.tasks.rewards.reward.local import Locals
 if TYPE_CHECKING:
     from rubricflow.tasks.rewards.reward.aggregate import Aggregated
 
-Record = dict[str, Any]
-"""A row of the table `diagnostics`."""
 Statistic = Callable[[Floats], Floats]
 """(d, columns) sums → (d,) values, NaN where undefined."""
 SAME = 1e-12

@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.graph import PREREQUISITES, Relation
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.reward import PARENTS
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated
 from rubricflow.tasks.rewards.reward.compiled import Batch
-from rubricflow.tasks.rewards.reward.figures import Record, Resampling, ratio, record
+from rubricflow.tasks.rewards.reward.figures import Resampling, ratio, record
 from rubricflow.tasks.rewards.reward.local import Locals
 
 RELATIONS: tuple[Relation, ...] = (*PREREQUISITES, "activation")

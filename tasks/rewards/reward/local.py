@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.composite import Composition, composed, composition, level_shares
 from rubricflow.tasks.core.contracts.errors import ContractError
@@ -237,7 +238,7 @@ def _refuse(judgments: pa.Table, bad: Bools, rule: str, rows: Ints | None = None
 
 def _where(judgments: pa.Table, row: int) -> str:
     """Whose judgment of what it is, for an error."""
-    of: dict[str, Any] = judgments.slice(row, 1).to_pylist()[0]
+    of: Record = judgments.slice(row, 1).to_pylist()[0]
     return (
         f"response '{of['response_id']}', criterion '{of['criterion_id']}' by rater '{of['rater_id']}', "
         f"sample {of['sample']}"

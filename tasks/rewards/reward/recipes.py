@@ -9,8 +9,8 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
+from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
@@ -23,7 +23,7 @@ RAR_WEIGHTS: Mapping[str, float] = {"Essential": 1.0, "Important": 0.7, "Optiona
 """RaR's categories and the weights that RaR-Explicit gives them (section 4.4). A pitfall is worded as what a good
 answer does ("avoids …"), so it earns, too."""
 
-Chat = Sequence[Mapping[str, Any]]
+Chat = Sequence[Fields]
 
 
 def rar_explicit(batch: Batch, aggregation: Aggregation, threshold: float = 0.5) -> Floats:
@@ -48,7 +48,7 @@ def rar_explicit(batch: Batch, aggregation: Aggregation, threshold: float = 0.5)
     return aggregate(verdicts, aggregation, threshold=threshold).reward
 
 
-def merf_prompt(prompt: str | Chat, bundle: Bundle, graph: Graph | None = None) -> str | list[dict[str, Any]]:
+def merf_prompt(prompt: str | Chat, bundle: Bundle, graph: Graph | None = None) -> str | list[Record]:
     """The prompt with the rules of the reward written under it, as MeRF motivates its policy.
 
     Zhang et al. 2025, arXiv 2506.18485: the reward's specification is put into the prompt of every rollout, in words;
@@ -107,7 +107,7 @@ def ruscarl_shares(members: int, step: int, steps: int, start: float = 0.2, stee
     return [fade * (members - 1 - i) / (members - 1) if members > 1 else fade for i in range(members)]
 
 
-def ruscarl_prompt(prompt: str | Chat, bundle: Bundle, share: float, rng: random.Random) -> str | list[dict[str, Any]]:
+def ruscarl_prompt(prompt: str | Chat, bundle: Bundle, share: float, rng: random.Random) -> str | list[Record]:
     """The prompt with a share of the rubric as scaffold.
 
     Zhou et al. 2025, arXiv 2508.16949, and the authors' code: a random sample of round(share · k) criteria, what earns
@@ -150,7 +150,7 @@ def _plain(criterion: Criterion) -> str:
     return " ".join(criterion.text.split())
 
 
-def _under(prompt: str | Chat, text: str) -> str | list[dict[str, Any]]:
+def _under(prompt: str | Chat, text: str) -> str | list[Record]:
     """The prompt with a text under it; the same one for an empty text."""
     if isinstance(prompt, str):
         return f"{prompt}\n\n{text}" if text else prompt

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from scipy.stats import rankdata
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import Row, TableRef, schema
@@ -31,7 +32,6 @@ from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, share
 from rubricflow.tasks.rewards.reward.exact import reward_variances
 from rubricflow.tasks.rewards.reward.factors import HumanScores, human_scores
 from rubricflow.tasks.rewards.reward.figures import (
-    Record,
     Resampling,
     RewardFigure,
     agreement,

@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.requests import ClientDisconnect
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError, UserError
 from rubricflow.tasks.core.web.guard import Guard, RefusedRequest, TokenGate, body_of
 from rubricflow.tasks.core.web.server import remember
@@ -61,7 +62,7 @@ class Meters:
         self.calls.inc(summary["calls"])
         self.tokens.labels("prompt").inc(summary["prompt_tokens"])
         self.tokens.labels("completion").inc(summary["completion_tokens"])
-        figures: dict[str, Any] = {**summary}
+        figures: Record = {**summary}
         for name in _FIGURES:
             if figures[name] is not None:
                 self.figures.labels(name).set(figures[name])
@@ -185,7 +186,7 @@ class RewardEndpoints:
             for answer, rollout in zip(answers, sent.rollouts, strict=True)
         ]
 
-    def _noted(self, answers: Sequence[RolloutAnswer], step: int | None) -> dict[str, Any]:
+    def _noted(self, answers: Sequence[RolloutAnswer], step: int | None) -> Record:
         """A batch's figures, with those of the training."""
         summary = summary_of(answers)
         self.meters.note(summary)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, StringConstraints, model_validator
 
+from rubricflow.tasks.core.contracts import Fields
 from rubricflow.tasks.core.contracts.backends import (
     BACKENDS,
     Choice,
@@ -369,7 +369,7 @@ class Judge(JudgingRules, Choice):
         )
 
 
-def _usual_protocol(others: Mapping[str, Any]) -> ProtocolName:
+def _usual_protocol(others: Fields) -> ProtocolName:
     """What a judge is asked by where a study names nothing. A sentence encoder has no use for a scoring guide."""
     if jury := others.get("jury"):
         first: Judge = next(iter(jury.values()))

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from yaml.reader import ReaderError
 
+from rubricflow.tasks.core.contracts import Fields
 from rubricflow.tasks.core.contracts.errors import InputError, InputErrors
 from rubricflow.tasks.core.contracts.schema import Frozen
 
@@ -158,7 +159,7 @@ def parse(model: type[Model], content: Any, file: Path) -> Model:
 def _fault(model: type[Model], fault: ErrorDetails, file: Path, root: yaml.Node | None) -> InputError:
     place, value = fault["loc"], fault["input"]
     line, column = position(root, place)
-    where: Mapping[str, Any] = {"file": file, "line": line, "column": column}
+    where: Fields = {"file": file, "line": line, "column": column}
     if fault["type"] in ("string_type", "invalid_key") and not isinstance(value, list | dict):
         key, written = _written(root, place)
         if written == "":

@@ -26,6 +26,7 @@ from rubricflow.tasks.core.llm.backends.openai import Clock, OpenAI, Sleep, chec
 from rubricflow.tasks.core.llm.forms import FORMS, form_of
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Request
+from rubricflow.tasks.core.llm.schema import JsonDict
 
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY"}
 """Where a provider's key is, if the study does not say; a cloud's credentials are found as its own tools find them."""
@@ -99,7 +100,7 @@ class _Anthropic:
 
         clients = {"bedrock": anthropic.AsyncAnthropicBedrock, "vertex": anthropic.AsyncAnthropicVertex}
         named = "access_token" if engine.provider == "vertex" else "api_key"
-        given: dict[str, Any] = {name: value for name, value in ((named, key), ("base_url", url)) if value}
+        given: JsonDict = {name: value for name, value in ((named, key), ("base_url", url)) if value}
         open_client: Any = clients.get(engine.provider, anthropic.AsyncAnthropic)
         self._client = open_client(max_retries=0, timeout=engine.timeout_s, **given)
         self._library = anthropic
@@ -133,7 +134,7 @@ class _Gemini:
         from google import genai
 
         options: Any = {"timeout": round(engine.timeout_s * 1000), "retry_options": {"attempts": 1}}
-        access: dict[str, Any] = {"vertexai": engine.provider == "vertex", "api_key": key or None}
+        access: JsonDict = {"vertexai": engine.provider == "vertex", "api_key": key or None}
         self._client = genai.Client(http_options=options | ({"base_url": url} if url else {}), **access)
         self._model, self._library = engine.model, genai
 

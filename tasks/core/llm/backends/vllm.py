@@ -26,7 +26,7 @@ from rubricflow.tasks.core.llm.backend import Answers, Backend, KeyOf, TurnLock
 from rubricflow.tasks.core.llm.backends.structure import ControlTokensError, Structure, as_written
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, Token, overdue
-from rubricflow.tasks.core.llm.schema import BLANKS
+from rubricflow.tasks.core.llm.schema import BLANKS, JsonDict
 from rubricflow.tasks.core.store.files import file_digest
 from rubricflow.tasks.core.text.digest import text_digest
 
@@ -196,7 +196,7 @@ class Vllm(Backend):
         )
 
 
-def load(weights: str, local: bool, options: dict[str, Any]) -> Any:
+def load(weights: str, local: bool, options: JsonDict) -> Any:
     """vLLM's engine with its weights, by name or folder; BackendError that says why there is none.
 
     local: whether `weights` is a folder. options: further engine arguments.
@@ -205,7 +205,7 @@ def load(weights: str, local: bool, options: dict[str, Any]) -> Any:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     if local:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    settings: dict[str, Any] = {"enable_prefix_caching": True, "structured_outputs_config": _STRUCTURED}
+    settings: JsonDict = {"enable_prefix_caching": True, "structured_outputs_config": _STRUCTURED}
     try:
         from vllm.platforms import current_platform
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rubricflow.tasks.core.contracts import Fields
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.methods.edit.phases import (
     Demonstration,
     Origin,
-    Record,
     pool,
     pooled,
     repaired,
@@ -25,13 +25,13 @@ def sample(response_id: str = "r1") -> Sample:
     return Sample(response_id, "q1", "Explain it.", "P1: roots (1 mark)", "roots", 4, 2)
 
 
-def revision(rank: int, kept: str | None, response_id: str = "r1", number: int = 0) -> Record:
+def revision(rank: int, kept: str | None, response_id: str = "r1", number: int = 0) -> Fields:
     attempt = FailedRollout(sample(response_id), number, "P1 is met.\nFinal mark: 1")
     made = Revision(attempt, rank, 0, begun=f"begun {rank}\n", marks=(2,), repaired=kept)
     return revision_row("edit_sft", 0, made)
 
 
-def refused(reason: Refusal) -> Record:
+def refused(reason: Refusal) -> Fields:
     return revision_row("edit_sft", 0, Revision(FailedRollout(sample(), 0, "a"), 0, 0, refused=reason))
 
 

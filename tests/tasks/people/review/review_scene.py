@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.bundle import Criterion, Scale
-from rubricflow.tasks.core.display.table import Record
 from rubricflow.tasks.people.review.board import Board, GraderHead, QueuedCase
 from rubricflow.tasks.people.review.ledger import SubjectKind, digest
 from rubricflow.tasks.people.review.sheet import ReviewQuestion

@@ -11,12 +11,12 @@ import pytest
 from reward_scene import STRONG, WEAK, locals_of, rubric, study
 from scipy.stats import spearmanr
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.reward import Aggregation, Diagnostics
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph
-from rubricflow.tasks.rewards.reward.figures import Record
 from rubricflow.tasks.rewards.reward.local import Locals
 from rubricflow.tasks.rewards.reward.rows import AGGREGATIONS, STRENGTHS, Unscored, ablations, against, figures
 
