@@ -16,13 +16,12 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
-from rubricflow.flows.plan import Plan, annotating, check_places, record, settling, with_placement
-from rubricflow.flows.stage import read_and_lock, references, staged
-from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.flows.plan import Plan, annotating, check_places, settling, with_placement
+from rubricflow.flows.stage import finished, read_and_lock, references, staged
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.mailbox import asking_together
-from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
+from rubricflow.tasks.core.monitor.runs import flow, introduce
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.judge.task import judge
 from rubricflow.tasks.grading.lock.task import Locked
@@ -53,8 +52,7 @@ def annotate(
     introduce(job.study.name, flow="annotate")
     with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         proposed = proposals(job)
-    data_docs(job.run)
-    return completed(job.run.run_id, report_annotation(job.run, record(job, proposed.tables)))
+    return finished(job, proposed.tables, report_annotation)
 
 
 @flow(name="adjudicate")
@@ -73,8 +71,7 @@ def settle(
     introduce(job.study.name, flow="adjudicate")
     with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         proposed, settled, compared = labels(job, votes)
-    data_docs(job.run)
-    return completed(job.run.run_id, report_annotation(job.run, record(job, [*proposed.tables, *settled, *compared])))
+    return finished(job, [*proposed.tables, *settled, *compared], report_annotation)
 
 
 class ProposedAnnotations(NamedTuple):

@@ -12,6 +12,7 @@ from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, WarehouseFolder, pr
 from rubricflow.flows.finished_runs import find_run, read_finished
 from rubricflow.flows.mean import run_as_log
 from rubricflow.flows.mean import table as mean_table
+from rubricflow.tasks.core.contracts import ScaleBounds
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.settings.study import Evaluation
 from rubricflow.tasks.core.contracts.tables.calibration import Calibrations
@@ -32,7 +33,6 @@ from rubricflow.tasks.grading.evaluate.agree import (
     side_by_side,
 )
 from rubricflow.tasks.grading.evaluate.agree import compare as compare_scores
-from rubricflow.tasks.grading.evaluate.slices import ScaleBounds
 from rubricflow.tasks.grading.trends.means import mean_rows, together
 
 

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from rubricflow.flows.checks import check_extras
 from rubricflow.flows.command_line import DEFAULT_WAREHOUSE, Limit, StudyFile, WarehouseFolder
-from rubricflow.flows.plan import Plan, planned, record
-from rubricflow.flows.stage import read_and_lock, references, staged
-from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.flows.plan import Plan, planned
+from rubricflow.flows.stage import finished, read_and_lock, references, staged
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.settings.study import load_study
-from rubricflow.tasks.core.monitor.runs import completed, credential, flow, introduce
+from rubricflow.tasks.core.monitor.runs import credential, flow, introduce
 from rubricflow.tasks.methods.edit.task import train
 from rubricflow.tasks.methods.report.task import report_policies
 
@@ -28,9 +27,7 @@ def edit(study: StudyFile, warehouse: WarehouseFolder = DEFAULT_WAREHOUSE, limit
     check_extras("edit", study)
     job = training(study, warehouse, limit)
     introduce(job.study.name, flow="edit")
-    tables = stages(job)
-    data_docs(job.run)
-    return completed(job.run.run_id, report_policies(job.run, record(job, tables)))
+    return finished(job, stages(job), report_policies)
 
 
 def training(study_file: str | Path, warehouse: str | Path, limit: int | None = None) -> Plan:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rubricflow.tasks.core.contracts import Record
+from rubricflow.tasks.core.contracts import Record, ScaleBounds
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
 from rubricflow.tasks.core.contracts.errors import StoreError, UserError
 from rubricflow.tasks.core.contracts.settings.study import Study
@@ -18,6 +18,7 @@ from rubricflow.tasks.core.contracts.tables.data import Items, Responses
 from rubricflow.tasks.core.contracts.tables.judging import Gradings
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.store.catalogue import read_manifest
+from rubricflow.tasks.core.store.manifest import study_of
 from rubricflow.tasks.core.store.warehouse import ARMS, EXPERIMENTS, Run, Warehouse, pairs
 
 
@@ -77,7 +78,7 @@ class FinishedRun(NamedTuple):
     study: Study
     scores: Iterator[Any]
     """What its score frame is made from."""
-    scales: dict[str, tuple[float, float, float]]
+    scales: dict[str, ScaleBounds]
     """Item → (lowest score, highest score, step)."""
 
 
@@ -85,7 +86,7 @@ def read_finished(run: Run) -> FinishedRun:
     """A finished run's study, scores and scales; StoreError where it did not finish."""
     from rubricflow.tasks.core.store.ordered import read_scores
 
-    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    study = study_of(run)
     scores = read_scores(
         run,
         run.ref(Items, "ingest"),

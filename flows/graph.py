@@ -14,11 +14,10 @@ from rubricflow.flows.command_line import (
     TokenLimit,
     WarehouseFolder,
 )
-from rubricflow.flows.plan import Plan, check_places, plan, record, with_placement
-from rubricflow.flows.stage import read_and_lock, references, staged
-from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.flows.plan import Plan, check_places, plan, with_placement
+from rubricflow.flows.stage import finished, read_and_lock, references, staged
 from rubricflow.tasks.core.llm.budget import kept_budget
-from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
+from rubricflow.tasks.core.monitor.runs import flow, introduce
 from rubricflow.tasks.grading.ingest.task import Ingested
 from rubricflow.tasks.grading.lock.task import Locked
 from rubricflow.tasks.rewards.graph.task import Graphed
@@ -47,8 +46,7 @@ def graph(
     with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         data, locked = read_and_lock(job)
         graphed = graphs_of(job, data, locked)
-    data_docs(job.run)
-    return completed(job.run.run_id, draw_graphs(job.run, record(job, [*references((data, locked, graphed))])))
+    return finished(job, [*references((data, locked, graphed))], draw_graphs)
 
 
 def graphs_of(job: Plan, data: Ingested, locked: Locked) -> Graphed:

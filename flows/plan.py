@@ -170,6 +170,7 @@ def _models(study: Study) -> list[Choice]:
     judges = _judges(study)
     further: list[Choice | None] = [judge.support_by for judge in judges]
     further += [study.edit.revising.by] if study.edit else []
+    further += [study.bottleneck.prompted] if study.bottleneck else []
     return [*judges, *filter(None, further), study.graph]
 
 

@@ -22,7 +22,8 @@ from rubricflow.tasks.core.display.worth import QUERIES, rater_costs
 from rubricflow.tasks.core.llm.prices import money
 from rubricflow.tasks.core.monitor.runs import log
 from rubricflow.tasks.core.stats.agreement import SLACK
-from rubricflow.tasks.core.store.catalogue import catalogue, read_manifest
+from rubricflow.tasks.core.store.catalogue import catalogue
+from rubricflow.tasks.core.store.manifest import study_of
 from rubricflow.tasks.core.store.warehouse import Run, Warehouse, pairs
 from rubricflow.tasks.grading.calibrate.fit import fit_items
 from rubricflow.tasks.grading.calibrate.rows import GRADING, graded_items, only_rater
@@ -170,7 +171,7 @@ def _of_jurors(run: Run) -> Iterator[pd.DataFrame]:
     """The risks of marked answers by each juror of a run's jury alone, fitted here by what it judged without texts."""
     if not run.stages(JurorBundles):  # an earlier version's settings may be no study of this one
         return
-    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    study = study_of(run)
     if not study.judge.jury or study.judge.escalate:
         return
     content = [row for stage in run.stages(JurorBundles) for row in run.table(JurorBundles, stage).to_pylist()]

@@ -25,7 +25,7 @@ from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.reward import HeldOutQuality, Rewards, TrainedCriteria
 from rubricflow.tasks.core.store.files import cannot_write, locked
 from rubricflow.tasks.core.store.part import reading
-from rubricflow.tasks.core.store.warehouse import Rows, Run
+from rubricflow.tasks.core.store.warehouse import Rows, Run, Tables
 from rubricflow.tasks.rewards.serve.answered import Qualities, RewardSum, TrainingRecord
 
 TRAINER = "trainer"
@@ -135,7 +135,7 @@ def _commit(run: Run, full: Path) -> None:
         with reading(path, run.mend()):
             stages[stage][BY_NAME[table]].append(pa.ipc.open_file(path).read_all())
     for stage, of_stage in stages.items():
-        tables: dict[type[Row], Rows] = {row: pa.concat_tables(parts) for row, parts in of_stage.items()}
+        tables: Tables = {row: pa.concat_tables(parts) for row, parts in of_stage.items()}
         run.commit(stage, batches[0].name, tables)
     gone = full.with_name(f".{full.name}")
     shutil.rmtree(gone, ignore_errors=True)  # what a process did not come to

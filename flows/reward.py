@@ -16,14 +16,13 @@ from rubricflow.flows.command_line import (
 )
 from rubricflow.flows.graph import graphs_of
 from rubricflow.flows.judging import bundles_for, judged_by
-from rubricflow.flows.plan import Plan, check_places, plan, record, with_placement
-from rubricflow.flows.stage import read_and_lock, references, staged
-from rubricflow.tasks.core.check.task import data_docs
+from rubricflow.flows.plan import Plan, check_places, plan, with_placement
+from rubricflow.flows.stage import finished, read_and_lock, references, staged
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.llm.budget import kept_budget
 from rubricflow.tasks.core.llm.mailbox import asking_together
-from rubricflow.tasks.core.monitor.runs import completed, flow, introduce
+from rubricflow.tasks.core.monitor.runs import flow, introduce
 from rubricflow.tasks.grading.judge.task import JudgedTables
 from rubricflow.tasks.rewards.report.task import EVALUATION, report_rewards
 from rubricflow.tasks.rewards.reward.task import reward as pay
@@ -53,8 +52,7 @@ def reward(
     introduce(job.study.name, flow="reward", backend=job.study.judge.backend)
     with kept_budget(job.run.warehouse, job.run.run_id, token_budget, budget_usd):
         tables = stages(job)
-    data_docs(job.run)
-    return completed(job.run.run_id, report_rewards(job.run, record(job, tables)))
+    return finished(job, tables, report_rewards)
 
 
 def stages(job: Plan) -> list[TableRef]:

@@ -31,7 +31,7 @@ from rubricflow.flows.command_line import (
 from rubricflow.flows.compare import agreement_gaps
 from rubricflow.flows.finished_runs import find_run, read_finished
 from rubricflow.flows.plan import Plan, plan
-from rubricflow.tasks.core.contracts import Record
+from rubricflow.tasks.core.contracts import Record, ScaleBounds
 from rubricflow.tasks.core.contracts.backends import is_generative
 from rubricflow.tasks.core.contracts.bundle import Bundle, Rubric, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError, InputError, UserError
@@ -47,7 +47,6 @@ from rubricflow.tasks.core.stats.scores import score_frame
 from rubricflow.tasks.core.store.files import write_atomically
 from rubricflow.tasks.core.store.warehouse import Warehouse
 from rubricflow.tasks.core.text.formulas import cell
-from rubricflow.tasks.grading.evaluate.slices import ScaleBounds
 from rubricflow.tasks.grading.ingest.task import ingest
 from rubricflow.tasks.grading.lock.bundles import asks
 from rubricflow.tasks.grading.lock.bundles import lock as lock_rubric

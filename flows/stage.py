@@ -6,16 +6,17 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from rubricflow.flows.plan import Plan
+from rubricflow.flows.plan import Plan, record
 from rubricflow.tasks.core.check.checkpoint import tally
-from rubricflow.tasks.core.check.task import checked
+from rubricflow.tasks.core.check.task import checked, data_docs
 from rubricflow.tasks.core.contracts.errors import UserError
 from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.monitor.artifacts import announce
-from rubricflow.tasks.core.monitor.runs import credential, log, quiet
+from rubricflow.tasks.core.monitor.runs import completed, credential, log, quiet
 from rubricflow.tasks.core.store.objects import in_words, requests_sent
 from rubricflow.tasks.core.store.part import listed_once
 from rubricflow.tasks.core.store.warehouse import Run
@@ -65,6 +66,13 @@ def staged(run: Run, task: Callable[Concatenate[Run, P], Written], *args: P.args
             sent = requests_sent() - requests
             log("; ".join([*words, in_words(sent)] if sent else words))
         return written
+
+
+def finished(job: Plan, tables: list[TableRef], report: Callable[[Run, Path], str]) -> str:
+    """Ends a command whose stages are done with what they wrote and a report of it, which gives the line of the state
+    that Prefect shows; returns the run's id."""
+    data_docs(job.run)
+    return completed(job.run.run_id, report(job.run, record(job, tables)))
 
 
 def references(values: object) -> Iterator[TableRef]:

@@ -44,3 +44,13 @@ def test_a_folder_without_a_model_is_refused(study: Path, tmp_path: Path) -> Non
     (tmp_path / "weights" / "config.json").unlink()
     with pytest.raises(BackendError, match="holds no model"):
         inputs(load_study(study), tmp_path)
+
+
+def test_the_weights_that_graders_are_compared_with_name_the_run(study: Path, tmp_path: Path) -> None:
+    (tmp_path / "weights").rename(tmp_path / "prompted")
+    prompted = "bottleneck: {prompted: {backend: vllm, engine: {model: prompted}}}"
+    study.write_text(STUDY.replace("judge: {backend: vllm, engine: {model: weights}}", prompted))
+    before = inputs(load_study(study), tmp_path)
+    (tmp_path / "prompted" / "model.bin").write_text("two")
+    assert before.keys() == {"prompted"}
+    assert before != inputs(load_study(study), tmp_path)

@@ -16,3 +16,7 @@ Record = dict[str, Any]
 """Values by name, to be made: a row of a table, or an object of JSON."""
 Fields = Mapping[str, Any]
 """The same, to be read."""
+Meanings = Mapping[str, str]
+"""What a field may hold → what that means, in words."""
+ScaleBounds = tuple[float, float, float]
+"""(lowest, highest, step) of a score scale."""

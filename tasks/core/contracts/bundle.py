@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from rubricflow.tasks.core.contracts import Fields
+from rubricflow.tasks.core.contracts import Fields, ScaleBounds
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import (
     PROTOCOLS,
@@ -58,7 +58,7 @@ class Scale(Frozen):
         return round((self.max - self.min) / self.step) + 1
 
     @property
-    def bounds(self) -> tuple[float, float, float]:
+    def bounds(self) -> ScaleBounds:
         """(min, max, step)."""
         return self.min, self.max, self.step
 

@@ -11,10 +11,11 @@ from typing import Literal
 
 from pydantic import model_validator
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.schema import Frozen
 
 Role = Literal["core", "additional", "penalty", "applicability"]
-ROLES: Mapping[str, str] = {
+ROLES: Meanings = {
     "core": "a primary requirement",
     "additional": "a refinement that is not central",
     "penalty": "an error or omission that costs",

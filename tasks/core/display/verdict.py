@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, get_args
 
+from rubricflow.tasks.core.contracts import ScaleBounds
 from rubricflow.tasks.core.contracts.settings.data import Split
 from rubricflow.tasks.core.contracts.settings.study import Release, Study
 from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, Refusal
@@ -26,7 +27,6 @@ from rubricflow.tasks.core.stats.promise import (
     promise_needs,
 )
 
-ScaleBounds = tuple[float, float, float]
 FINAL_SCORES = """
     SELECT decided_by, settled_by, machine_score IS NOT NULL AS scored, route_reason, unscored_reason, count(*) AS n
     FROM final_scores GROUP BY ALL ORDER BY ALL"""

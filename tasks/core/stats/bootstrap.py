@@ -18,6 +18,7 @@ import numpy.typing as npt
 from numpy.typing import ArrayLike
 from scipy.stats import norm, t
 
+from rubricflow.tasks.core.contracts import ScaleBounds
 from rubricflow.tasks.core.stats.agreement import Stat, checked_pair, level_count, to_levels
 from rubricflow.tasks.core.stats.arrays import Floats, Ints, about_mean, ratio
 
@@ -71,7 +72,7 @@ def bootstrap(
     human: ArrayLike,
     machine: ArrayLike,
     clusters: ArrayLike,
-    scale: Scale,
+    scale: ScaleBounds,
     draws: int = 2000,
     seed: int = 0,
     more: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType({}),
@@ -95,7 +96,7 @@ def paired_bootstrap(
     machine_a: ArrayLike,
     machine_b: ArrayLike,
     clusters: ArrayLike,
-    scale: Scale,
+    scale: ScaleBounds,
     draws: int = 2000,
     seed: int = 0,
 ) -> dict[str, Difference]:
@@ -151,7 +152,7 @@ def cluster_codes(clusters: ArrayLike, most: int | None = MOST_CLUSTERS) -> tupl
     return np.random.default_rng(len(names)).permutation(len(names))[codes] % most, most
 
 
-def pair_sums(human: ArrayLike, machine: ArrayLike, codes: Ints, size: int, scale: Scale) -> Floats:
+def pair_sums(human: ArrayLike, machine: ArrayLike, codes: Ints, size: int, scale: ScaleBounds) -> Floats:
     """Sums of `pair_terms` of each code, shape (size, columns); arguments as there and in `sums_by_code`."""
     human, machine = checked_pair(human, machine)
     if codes.shape != human.shape:
@@ -317,15 +318,13 @@ def _correlation(totals: Floats) -> Floats:
     return np.where(varies, np.clip(totals[:, 0] / spread, -1.0, 1.0), np.nan)
 
 
-Scale = tuple[float, float, float]
-
 # n pairs; h, m scores and d = m - h; i, j levels of h and m; doubled letters are products.
 TERMS: Final = ("n", "h", "m", "hh", "mm", "hm", "d", "dd", "abs_d", "i", "j", "ii", "jj", "ij", "exact", "w1", "w2")
 # On longer scales most levels are rare, and a draw's macro-F1 tells which levels it happened to hit.
 MACRO_F1_LEVELS = 15
 
 
-def pair_terms(human: ArrayLike, machine: ArrayLike, scale: Scale) -> Floats:
+def pair_terms(human: ArrayLike, machine: ArrayLike, scale: ScaleBounds) -> Floats:
     """Terms to be summed, shape (n, 17), or (n, 17 + 3 L) on scales of L <= 15 levels.
 
     human, machine: (n,) finite scores; scale: (low, high, step). The columns are those of TERMS, then for every

@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from rubricflow.tasks.core.contracts import ScaleBounds
 from rubricflow.tasks.core.stats import agreement
 from rubricflow.tasks.core.stats.agreement import Stat
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.core.stats.bootstrap import Scale
 
 # What is known of a metric of the evaluation besides its values: function, unit, words and gates.
 
@@ -56,7 +56,7 @@ class Metric(NamedTuple):
     section: str = ""
     """Section of the grading report that lists it; '' where one asks for it by name, or none shows it."""
     meaning: str = ""
-    of: Callable[[Floats, Floats, Scale], Stat] | None = None
+    of: Callable[[Floats, Floats, ScaleBounds], Stat] | None = None
     """Of human and machine scores, each (n,), on a scale (low, high, step)."""
     of_totals: Callable[[Floats], Floats] | None = None
     """The same of sums of `pair_terms`, (draws, columns), in every draw, (draws,): without it, and if it is none of
@@ -79,12 +79,12 @@ OVER_LENGTH = 0.05
 """QWK by which a score is clearly better than length alone."""
 
 
-def _on_levels(function: Callable[..., Stat], **more: int) -> Callable[[Floats, Floats, Scale], Stat]:
+def _on_levels(function: Callable[..., Stat], **more: int) -> Callable[[Floats, Floats, ScaleBounds], Stat]:
     """A function that takes the scale apart."""
     return lambda human, machine, scale: function(human, machine, *scale, **more)
 
 
-def _on_scores(function: Callable[[Floats, Floats], Stat]) -> Callable[[Floats, Floats, Scale], Stat]:
+def _on_scores(function: Callable[[Floats, Floats], Stat]) -> Callable[[Floats, Floats, ScaleBounds], Stat]:
     """A function that asks for no scale."""
     return lambda human, machine, scale: function(human, machine)
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rubricflow.tasks.core.contracts import ScaleBounds
 from rubricflow.tasks.core.stats.agreement import EMPTY, SLACK, Stat, checked_pair, level_count, to_levels
 from rubricflow.tasks.core.stats.arrays import Bools, Floats, Ints
 from rubricflow.tasks.core.stats.promise import exact_interval
@@ -208,7 +209,7 @@ def conformal_quantile(residuals: ArrayLike, alpha: float) -> float:
     return float(np.partition(values, rank - 1)[rank - 1]) if rank <= len(values) else float("inf")
 
 
-def interval(score: ArrayLike, q: ArrayLike, scale: tuple[float, float, float], grain: float) -> tuple[Floats, Floats]:
+def interval(score: ArrayLike, q: ArrayLike, scale: ScaleBounds, grain: float) -> tuple[Floats, Floats]:
     """(lowest, highest) of the human scores within q of the score and of the score's nearest level.
 
     score: any shape, score units, unrounded; q: of a shape that goes with it, score units, >= 0, may be infinite;

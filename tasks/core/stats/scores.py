@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts import ScaleBounds
 from rubricflow.tasks.core.contracts.tables.data import MEASURED
 from rubricflow.tasks.core.stats.bootstrap import cluster_codes
 
@@ -57,7 +58,7 @@ class ScoreFrame(NamedTuple):
 
 
 def steps_off(
-    rows: pd.DataFrame, scales: Mapping[str, tuple[float, float, float]], score: str = "calibrated", of: str = "target"
+    rows: pd.DataFrame, scales: Mapping[str, ScaleBounds], score: str = "calibrated", of: str = "target"
 ) -> pd.Series:
     """How far each row's score lies above another one of its own, in steps of its item's scale. scales: item → (lowest,
     highest, step)."""

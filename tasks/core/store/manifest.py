@@ -25,10 +25,18 @@ import pyarrow.compute as pc
 from rubricflow.tasks.core.contracts import Fields, Record
 from rubricflow.tasks.core.contracts.errors import StoreError
 from rubricflow.tasks.core.contracts.schema import TableRef
+from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables import BY_NAME
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.contracts.tables.judging import Attempts
-from rubricflow.tasks.core.store.catalogue import MANIFEST, catalogue, listed_in, manifest_of, refuse_other
+from rubricflow.tasks.core.store.catalogue import (
+    MANIFEST,
+    catalogue,
+    listed_in,
+    manifest_of,
+    read_manifest,
+    refuse_other,
+)
 from rubricflow.tasks.core.store.files import ASIDE, digest_of, file_digest, sealed
 from rubricflow.tasks.core.store.part import LAST, MarkedTable, content_of, forget, hold, read_mark, reading
 from rubricflow.tasks.core.store.warehouse import EXPERIMENTS, Run, Warehouse
@@ -71,6 +79,11 @@ def git_state() -> Record:
     except (OSError, subprocess.TimeoutExpired):
         return {}
     return {"commit": commit, "dirty": bool(changes)} if commit else {}
+
+
+def study_of(run: Run) -> Study:
+    """The study of a finished run as its manifest holds it; StoreError as `read_manifest`."""
+    return Study.model_validate(read_manifest(run)["identity"]["study"])
 
 
 def graded_by(run: Run, target: str, settings: Record) -> Record:

@@ -46,6 +46,8 @@ from rubricflow.tasks.core.store.part import FORMAT as PARQUET
 from rubricflow.tasks.core.text.digest import text_digest
 
 Rows: TypeAlias = pa.Table | Iterable[Mapping[str, object]]
+Tables: TypeAlias = dict[type[Row], Rows]
+"""What a stage wrote of each of its tables."""
 EXPERIMENTS, ARMS = "experiments", "arms.json"
 """Where a warehouse keeps what was made of several runs, and each experiment the ids of its arms' runs."""
 

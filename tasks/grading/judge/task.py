@@ -176,6 +176,9 @@ def _judge_here(assignment: Assignment, shards: Sequence[Shard], grader: Grader 
 def _libraries_out_of_collection() -> Iterator[None]:
     """A shard makes so many objects that Python looks through all there are, those of the libraries too, once a shard:
     a quarter of the time. What is there before the first shard is left out of that."""
+    if gc.get_freeze_count():  # it is already, and stays so for whoever wanted that
+        yield
+        return
     gc.freeze()
     try:
         yield

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 import pandas as pd
 
+from rubricflow.tasks.core.contracts import ScaleBounds
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
@@ -21,7 +22,7 @@ from rubricflow.tasks.core.contracts.tables.people import SCORE_SETTLED
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import Fold, Part, Section, Text, body, marked
 from rubricflow.tasks.core.display.table import Row, Rows
-from rubricflow.tasks.core.display.verdict import Rules, ScaleBounds, marked_by, why_waits
+from rubricflow.tasks.core.display.verdict import Rules, marked_by, why_waits
 from rubricflow.tasks.core.stats.scores import steps_off
 from rubricflow.tasks.core.text.highlight import Highlight, excerpt
 from rubricflow.tasks.core.text.traces import heading_at, headings

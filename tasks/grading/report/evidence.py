@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from rubricflow.tasks.core.contracts import ScaleBounds
 from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, QUOTES
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import (
@@ -28,7 +29,6 @@ from rubricflow.tasks.core.display.page import (
 )
 from rubricflow.tasks.core.display.quotes import WorthOfQuotes
 from rubricflow.tasks.core.display.table import Row, Rows
-from rubricflow.tasks.core.display.verdict import ScaleBounds
 from rubricflow.tasks.core.stats.agreement import to_levels
 from rubricflow.tasks.core.stats.promise import exact_interval
 from rubricflow.tasks.core.stats.scores import steps_off

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from rubricflow.tasks.core.contracts import ScaleBounds
 from rubricflow.tasks.core.contracts.tables.evaluation import OUTCOMES
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import (
@@ -25,13 +26,7 @@ from rubricflow.tasks.core.display.page import (
     left_out,
 )
 from rubricflow.tasks.core.display.table import Row, Rows
-from rubricflow.tasks.core.display.verdict import (
-    SECOND_MARKER,
-    ScaleBounds,
-    against_constant,
-    too_small_words,
-    wanted_words,
-)
+from rubricflow.tasks.core.display.verdict import SECOND_MARKER, against_constant, too_small_words, wanted_words
 from rubricflow.tasks.core.stats.metrics import Unit
 from rubricflow.tasks.core.stats.promise import PromiseNeeds, fewest_without_error
 from rubricflow.tasks.core.stats.scores import steps_off

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pandas as pd
 from markupsafe import Markup
 
+from rubricflow.tasks.core.contracts import ScaleBounds
 from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import (
@@ -26,7 +27,7 @@ from rubricflow.tasks.core.display.page import (
     unknown_notes,
 )
 from rubricflow.tasks.core.display.table import Row
-from rubricflow.tasks.core.display.verdict import ReleaseVerdict, ScaleBounds
+from rubricflow.tasks.core.display.verdict import ReleaseVerdict
 from rubricflow.tasks.core.stats.promise import exact_interval, labels_for_promise
 from rubricflow.tasks.core.stats.scores import steps_off
 from rubricflow.tasks.core.stats.verdict import Estimate

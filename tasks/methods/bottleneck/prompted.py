@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.backends import Answered
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
@@ -29,7 +30,7 @@ _KEYS = frozenset({"score"})
 _SLACK = 1e-9
 _SHOWN = 2_000
 """Characters of a failed reply that its repair shows."""
-_FAILED: Mapping[str, str] = {
+_FAILED: Meanings = {
     "unreadable": "no JSON object with a score could be read",
     "malformed_score": "the score was no number",
     "score_off_scale": "the score was outside the scale",

@@ -43,7 +43,7 @@ from rubricflow.tasks.core.llm.mailbox import asking_together
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import target_scores
 from rubricflow.tasks.core.store.files import file_digest, named
-from rubricflow.tasks.core.store.warehouse import Run
+from rubricflow.tasks.core.store.warehouse import Run, Tables
 from rubricflow.tasks.methods.edit.belief import Write, beliefs, supports
 from rubricflow.tasks.methods.edit.locality import checklist_tokens
 from rubricflow.tasks.methods.edit.measures import difference_rows, metric_rows, probe_rows, spaced
@@ -70,7 +70,6 @@ from rubricflow.tasks.methods.edit.rule_edits import edits, faithfulness, rule_t
 from rubricflow.tasks.methods.edit.tuning import Tuned, check_fits, fine_tune
 from rubricflow.tasks.methods.edit.workspace import (
     STAGE,
-    Tables,
     TrainingProgress,
     Workspace,
     attempts_of,

@@ -28,7 +28,7 @@ from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import looking, open_replies
 from rubricflow.tasks.core.llm.request import Message, Request
 from rubricflow.tasks.core.store.files import digest_of
-from rubricflow.tasks.core.store.warehouse import Rows, Run
+from rubricflow.tasks.core.store.warehouse import Run, Tables
 from rubricflow.tasks.methods.edit.belief import Write
 from rubricflow.tasks.methods.edit.phases import rolled, rollout_row
 from rubricflow.tasks.methods.edit.policy import Policy, Prompts
@@ -38,7 +38,6 @@ from rubricflow.tasks.methods.edit.rollout import GradingSamples, Sample
 STAGE = "edit"
 CHUNK = 128
 """Responses that are worked on together; after a kill at most so many of one phase are worked on again."""
-Tables = dict[type[Row], Rows]
 Fill = Callable[[str, Sequence[Sample]], Tables]
 """Name of a shard and its samples → its tables."""
 
@@ -207,7 +206,7 @@ def sampling_seed(shard: str) -> int:
 
 def table_of(run: Run, row: type[Row], where: pc.Expression | None = None) -> pa.Table:
     """Rows of this stage, shard by shard."""
-    return run.read(run.ref(row, STAGE), where=where)
+    return run.table(row, STAGE, where=where)
 
 
 def rows_of(run: Run, row: type[Row], where: pc.Expression | None = None) -> list[Fields]:

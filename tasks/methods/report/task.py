@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.schema import Row
-from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.bottleneck import ConceptLinks, Interventions, Models, Traces, Trials
 from rubricflow.tasks.core.contracts.tables.data import Responses
 from rubricflow.tasks.core.contracts.tables.edit import (
@@ -30,8 +29,8 @@ from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.publish import publish, write_page
 from rubricflow.tasks.core.stats.bootstrap import cautions
-from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.files import file_name
+from rubricflow.tasks.core.store.manifest import study_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.methods.report.arm_figures import HEADER as ARMS
 from rubricflow.tasks.methods.report.arm_figures import EditView
@@ -50,7 +49,7 @@ def report_graders(run: Run, manifest: Path) -> str:
     """Write the report of graders and the pictures of its traces; print the summary and where everything is, and leave
     the same as artifacts in the Prefect UI."""
     page = write_graders(run)
-    trials = run.read(run.ref(Trials, "bottleneck"))
+    trials = run.table(Trials, "bottleneck")
     rows = grader_rows(trials)
     methods = len(trials["method"].unique())
     table = Table("trials", "Graders on the test split: mean ± standard deviation over seeds", GRADERS, rows)
@@ -60,22 +59,22 @@ def report_graders(run: Run, manifest: Path) -> str:
 
 def write_graders(run: Run) -> Path:
     """Write `<run>/bottleneck.html` and a picture of each response traced in it; StoreError where nobody trained."""
-    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    study = study_of(run)
     assert study.bottleneck is not None  # nothing was trained without
-    models = run.read(run.ref(Models, "bottleneck"))
-    traces = run.read(run.ref(Traces, "bottleneck"))
-    bundle = next(iter(unlocked(run.read(run.ref(Bundles, "lock")).to_pylist()).values()))
+    models = run.table(Models, "bottleneck")
+    traces = run.table(Traces, "bottleneck")
+    bundle = next(iter(unlocked(run.table(Bundles, "lock").to_pylist()).values()))
     is_traced = pc.field("response_id").isin(pa.array([*traced_responses(traces, models)], pa.string()))
-    texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], is_traced).to_pylist()
+    texts = run.table(Responses, "ingest", ["response_id", "text"], is_traced).to_pylist()
     view = BottleneckView(
         study=study.name,
         run_id=run.run_id,
         settings=study.bottleneck,
         names=bundle.names,
-        trials=run.read(run.ref(Trials, "bottleneck")),
+        trials=run.table(Trials, "bottleneck"),
         models=models,
-        interventions=run.read(run.ref(Interventions, "bottleneck")),
-        links=run.read(run.ref(ConceptLinks, "bottleneck")),
+        interventions=run.table(Interventions, "bottleneck"),
+        links=run.table(ConceptLinks, "bottleneck"),
         traces=traces,
         texts={row["response_id"]: row["text"] for row in texts},
     )
@@ -89,7 +88,7 @@ def report_policies(run: Run, manifest: Path) -> str:
     """Write the report of trained arms; print the summary and where everything is, and leave the same as artifacts in
     the Prefect UI."""
     page = write_policies(run)
-    metrics = run.read(run.ref(ArmMetrics, "edit"))
+    metrics = run.table(ArmMetrics, "edit")
     title = "Arms on the test split: mean over seeds [95% interval] ± standard deviation over seeds"
     notes = tuple(cautions(metrics.filter(pc.is_valid(metrics["low"]))["n"].to_pylist()))
     table = Table("arms", title, ARMS, tuple(arm_rows(metrics)), notes)
@@ -100,11 +99,11 @@ def report_policies(run: Run, manifest: Path) -> str:
 
 def write_policies(run: Run) -> Path:
     """Write `<run>/edit.html` from the tables of trained arms; StoreError where none was trained."""
-    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    study = study_of(run)
     assert study.edit is not None  # nothing was trained without
 
     def table(row: type[Row], columns: list[str] | None = None, where: pc.Expression | None = None) -> pa.Table:
-        return run.read(run.ref(row, "edit"), columns, where)
+        return run.table(row, "edit", columns, where)
 
     revisions = table(Revisions)
     ids = pa.array([response for _, response, _ in shown_rollouts(revisions)], pa.string())

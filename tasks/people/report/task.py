@@ -8,14 +8,13 @@ import pyarrow as pa
 
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.schema import Row, schema
-from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.people import Agreements, Constructions, Labels, Queue, Votes
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.table import Table
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.publish import publish, write_page
-from rubricflow.tasks.core.store.catalogue import read_manifest
+from rubricflow.tasks.core.store.manifest import study_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.people.report.view import HEADER, AgreementFigures, AnnotationView, summary_rows
 from rubricflow.tasks.people.report.view import page as annotation_page
@@ -40,7 +39,7 @@ def write_annotation(run: Run) -> Path:
 
 def _annotation(run: Run) -> AnnotationView:
     """What annotators and people said; empty tables for what has not come yet."""
-    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    study = study_of(run)
 
     def rows_of(row: type[Row], *stages: str) -> pa.Table:
         done = [stage for stage in stages if run.done(stage, "all")]

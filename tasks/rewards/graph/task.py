@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import is_generative
-from rubricflow.tasks.core.contracts.schema import Row, TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.engine import HERE, Placement
 from rubricflow.tasks.core.contracts.settings.reward import Graphs
 from rubricflow.tasks.core.contracts.settings.study import Study
@@ -30,7 +30,7 @@ from rubricflow.tasks.core.monitor.shared_stage import (
     with_absolute_paths,
 )
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.warehouse import Rows, Run
+from rubricflow.tasks.core.store.warehouse import Run, Tables
 from rubricflow.tasks.rewards.graph.annotator import Annotator, worked_examples
 from rubricflow.tasks.rewards.graph.build import (
     Built,
@@ -96,7 +96,7 @@ def graph(
     they come.
     """
 
-    def make() -> dict[type[Row], Rows]:
+    def make() -> Tables:
         plan = study.graph
         subjects = rubric_subjects(run, items, bundles)
         written = authored(base / plan.file, subjects) if plan.file else {}

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
-from rubricflow.tasks.core.contracts import Record
+from rubricflow.tasks.core.contracts import Meanings, Record
 from rubricflow.tasks.core.contracts.graph import RELATIONS
 from rubricflow.tasks.core.contracts.settings.reward import Reward
 from rubricflow.tasks.core.contracts.tables.reward import AGGREGATIONS, PARENTS
@@ -31,7 +31,7 @@ from rubricflow.tasks.rewards.report.picture import LOOK, STYLE, EarnedCredit, p
 from rubricflow.tasks.rewards.report.training import EvaluatedRollouts, alarms, ringing, section
 
 TEMPLATE = Path(__file__).with_name("cases.html.j2")
-COMPARED: Mapping[str, str] = {**AGGREGATIONS, "random_graph": "random graph", "untyped": "untyped graph"}
+COMPARED: Meanings = {**AGGREGATIONS, "random_graph": "random graph", "untyped": "untyped graph"}
 """Aggregations and ablations in words."""
 DIGITS = {"leakage": 4, "preservation": 3}
 HEADER = (

@@ -25,8 +25,8 @@ from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.publish import publish, write_page
 from rubricflow.tasks.core.stats.scores import GIVEN, target_scores
-from rubricflow.tasks.core.store.catalogue import read_manifest
 from rubricflow.tasks.core.store.files import file_name
+from rubricflow.tasks.core.store.manifest import study_of
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.rewards.report.picture import edges_page, graph_page, rows_of
 from rubricflow.tasks.rewards.report.rewards import PAID, RewardView, statistics, summary, worst
@@ -51,9 +51,9 @@ EVALUATION = "evaluation"
 def draw_graphs(run: Run, manifest: Path) -> str:
     """Draw the graph of every rubric into `<run>/graphs/`, and list all edges with their reasons in `<run>/edges.html`;
     print statistics and where everything is."""
-    nodes = run.read(run.ref(GraphNodes, "graph"))
-    edges = run.read(run.ref(GraphEdges, "graph"))
-    graphs = run.read(run.ref(RubricGraphs, "graph")).to_pylist()
+    nodes = run.table(GraphNodes, "graph")
+    edges = run.table(GraphEdges, "graph")
+    graphs = run.table(RubricGraphs, "graph").to_pylist()
     for rubric in [row["rubric_id"] for row in graphs]:
         drawn = graph_page(rubric, rows_of(nodes, rubric), rows_of(edges, rubric))
         write_page(run, f"graphs/{file_name(rubric)}.html", drawn)
@@ -69,30 +69,30 @@ def report_rewards(run: Run, manifest: Path) -> str:
     Prefect UI."""
     written = write_rewards(run)
     flat = pc.field("aggregation") == "flat"
-    responses = len(run.read(run.ref(Rewards, "reward"), ["response_id"], flat)["response_id"].unique())
+    responses = len(run.table(Rewards, "reward", ["response_id"], flat)["response_id"].unique())
     sentence = f"{say.plural(responses, 'response')} rewarded by every aggregation"
-    table = summary(run.read(run.ref(Diagnostics, "reward")))
+    table = summary(run.table(Diagnostics, "reward"))
     return publish(run, "reward", sentence, table, {"manifest": manifest, "tables": run.folder}, written)
 
 
 def write_rewards(run: Run) -> Path:
     """Write `<run>/reward.html` from the tables of a run that was rewarded; StoreError if it was not."""
-    study = Study.model_validate(read_manifest(run)["identity"]["study"])
+    study = study_of(run)
     assert study.reward is not None  # nothing was rewarded without
-    cases = run.read(run.ref(EdgeCases, "reward"), where=PAID)
+    cases = run.table(EdgeCases, "reward", where=PAID)
     is_shown = pc.field("response_id").isin(pa.array([row["response_id"] for row in worst(cases)], pa.string()))
-    texts = run.read(run.ref(Responses, "ingest"), ["response_id", "text"], is_shown).to_pylist()
-    items = run.read(run.ref(Items, "ingest"), ["item_id", "question"]).to_pylist()
+    texts = run.table(Responses, "ingest", ["response_id", "text"], is_shown).to_pylist()
+    items = run.table(Items, "ingest", ["item_id", "question"]).to_pylist()
     view = RewardView(
         study=study.name,
         run_id=run.run_id,
         settings=study.reward,
-        rewards=run.read(run.ref(Rewards, "reward"), _SHOWN, _BOTH),
+        rewards=run.table(Rewards, "reward", _SHOWN, _BOTH),
         edge_cases=cases,
-        diagnostics=run.read(run.ref(Diagnostics, "reward")),
-        graphs=run.read(run.ref(RubricGraphs, "graph")),
-        graph_nodes=run.read(run.ref(GraphNodes, "graph")),
-        graph_edges=run.read(run.ref(GraphEdges, "graph")),
+        diagnostics=run.table(Diagnostics, "reward"),
+        graphs=run.table(RubricGraphs, "graph"),
+        graph_nodes=run.table(GraphNodes, "graph"),
+        graph_edges=run.table(GraphEdges, "graph"),
         questions={row["item_id"]: row["question"] for row in items},
         texts={row["response_id"]: row["text"] for row in texts},
         evaluated=_evaluated(run, study),
@@ -103,17 +103,17 @@ def write_rewards(run: Run) -> Path:
 def _evaluated(run: Run, study: Study) -> EvaluatedRollouts | None:
     """The rollouts that have a step, with their rewards and scores; None where nobody gave any of them a score."""
     target = study.evaluation.target
-    given = run.read(run.ref(Gradings, EVALUATION if study.evaluation.judge else "ingest"), GIVEN)
+    given = run.table(Gradings, EVALUATION if study.evaluation.judge else "ingest", GIVEN)
     if study.evaluation.judge:  # one judge, or a jury's, who is one rater
         target = given["rater_id"][0].as_py()
     scores = target_scores(given, target).to_pandas().set_index("response_id")["score"]
-    responses = _with_steps(run.read(run.ref(Responses, "ingest"), ["response_id", "item_id", "groups"]))
+    responses = _with_steps(run.table(Responses, "ingest", ["response_id", "item_id", "groups"]))
     if responses["step"].isna().all() and not study.evaluation.judge:
         return None
-    rewards = run.read(run.ref(Rewards, "reward"), ["response_id", "aggregation", "reward"], _BOTH).to_pandas()
+    rewards = run.table(Rewards, "reward", ["response_id", "aggregation", "reward"], _BOTH).to_pandas()
     rows = paired(rewards.groupby(["response_id", "aggregation"])["reward"].mean().reset_index(), responses)
-    bundles = unlocked(run.read(run.ref(Bundles, "lock")).to_pylist())
-    items = run.read(run.ref(Items, "ingest"), ["item_id", "rubric_id"]).to_pylist()
+    bundles = unlocked(run.table(Bundles, "lock").to_pylist())
+    items = run.table(Items, "ingest", ["item_id", "rubric_id"]).to_pylist()
     bounds = {row["item_id"]: bundles[row["rubric_id"]].scale.bounds for row in items}
     low, high = (rows["item_id"].map({item: ends[end] for item, ends in bounds.items()}) for end in (0, 1))
     rows = rows.assign(quality=(rows["response_id"].map(scores) - low) / (high - low))
@@ -130,9 +130,9 @@ def _with_steps(rows: pa.Table) -> pd.DataFrame:
 
 def write_training(run: Run) -> Path:
     """Write `<run>/training.html` from what was recorded until now; StoreError where nothing was."""
-    rewards = run.read(run.ref(Rewards, "curves"), ["response_id", "aggregation", "reward", "marginals"])
-    rows = run.read(run.ref(Responses, "trainer"), ["response_id", "item_id", "text", "groups"])
-    paid = run.read(run.ref(Rewards, "trainer"), ["response_id", "reward"]).to_pandas()
+    rewards = run.table(Rewards, "curves", ["response_id", "aggregation", "reward", "marginals"])
+    rows = run.table(Responses, "trainer", ["response_id", "item_id", "text", "groups"])
+    paid = run.table(Rewards, "trainer", ["response_id", "reward"]).to_pandas()
     judged = _rows(run, Judgments, "trainer", ["response_id", "criterion_id", "decision", "verified"]).to_pandas()
     rollouts = paired(rewards.drop_columns("marginals").to_pandas(), _with_steps(rows))
     quoted = judged.dropna(subset=["verified"])
@@ -145,7 +145,7 @@ def write_training(run: Run) -> Path:
             paid=rollouts["response_id"].map(paid.set_index("response_id")["reward"]),
             unverified=rollouts["response_id"].map(unverified),
         ),
-        cases=run.read(run.ref(EdgeCases, "curves"), ["response_id", "relation", "leaked"]).to_pandas(),
+        cases=run.table(EdgeCases, "curves", ["response_id", "relation", "leaked"]).to_pandas(),
         shares=criterion_shares(rewards),
         twice=judged_twice(judged.drop(columns="verified"), again),
         quality=_rows(run, HeldOutQuality, "held_out", ["step", "item_id", "quality"]).to_pandas(),
@@ -157,5 +157,5 @@ def write_training(run: Run) -> Path:
 def _rows(run: Run, table: type[Row], stage: str, columns: list[str]) -> pa.Table:
     """What a stage wrote of a table; without rows where it never ran."""
     if run.shards(stage):
-        return run.read(run.ref(table, stage), columns)
+        return run.table(table, stage, columns)
     return pa.table({name: pa.array([], pa.string()) for name in columns})

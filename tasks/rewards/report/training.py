@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from scipy.special import stdtrit
 from scipy.stats import sem
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.charts import ChartLine, ChartPoint, line_chart
 from rubricflow.tasks.core.display.page import Drawing, Page, Section, rendered
@@ -309,7 +310,7 @@ def by_chance(pairs: pd.DataFrame) -> float:
     return float(first.mul(second, fill_value=0.0).sum())
 
 
-EARNED: Mapping[str, str] = {"flat": "the flat reward", "gear": "GEAR's reward"}
+EARNED: Meanings = {"flat": "the flat reward", "gear": "GEAR's reward"}
 """What a policy may be paid, in words."""
 NOTES = (
     "Quality: the score as a share of the rubric's scale, which no aggregation sees. Uprights are 95% intervals over "

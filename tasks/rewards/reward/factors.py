@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from rubricflow.tasks.core.contracts import Record
+from rubricflow.tasks.core.contracts import Record, ScaleBounds
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.graph import Graph
 from rubricflow.tasks.core.contracts.settings.reward import Learn, Reward
@@ -136,7 +136,7 @@ class HumanScores:
     """(n,) ids of what stays together in folds and draws, such as authors."""
     split: NDArray[Any]
     """(n,) train, calibration or test."""
-    scale: tuple[float, float, float]
+    scale: ScaleBounds
     """(low, high, step) that all scores are on."""
 
 
@@ -192,9 +192,7 @@ def split_of(judged: Locals, responses: pa.Table) -> NDArray[Any]:
     return np.asarray(responses["split"].take(places))
 
 
-def human_scores(
-    judged: Locals, people: pa.Table, responses: pa.Table, scale: tuple[float, float, float]
-) -> HumanScores:
+def human_scores(judged: Locals, people: pa.Table, responses: pa.Table, scale: ScaleBounds) -> HumanScores:
     """Human scores in the order of a batch. people: response_id and score; responses: response_id, author_id, split."""
     places = pc.index_in(judged.response_id, value_set=responses["response_id"].combine_chunks())
     rows = responses.take(places)
@@ -259,7 +257,7 @@ def gains(
     scores: Floats,
     predicted: dict[Method, Floats],
     clusters: NDArray[Any],
-    scale: tuple[float, float, float],
+    scale: ScaleBounds,
     draws: int = 2000,
     seed: int = 0,
 ) -> list[Record]:

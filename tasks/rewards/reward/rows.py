@@ -25,7 +25,7 @@ from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.reward import Aggregation, EdgeCases, Rewards
 from rubricflow.tasks.core.stats.arrays import Floats, Ints
 from rubricflow.tasks.core.stats.scores import target_scores
-from rubricflow.tasks.core.store.warehouse import Rows, Run, give_back
+from rubricflow.tasks.core.store.warehouse import Run, Tables, give_back
 from rubricflow.tasks.core.text.digest import digest_bytes
 from rubricflow.tasks.rewards.reward.aggregate import Aggregated, aggregate
 from rubricflow.tasks.rewards.reward.compiled import Batch, CompiledGraph, shared_factor, topological, untyped
@@ -181,7 +181,7 @@ def write_rewards(
             part = judged.only(part_of == number)
             worth = rewarded(part)
             leaks = edge_cases(part.batch, worth.marginal, settings.threshold)
-            tables: dict[type[Row], Rows] = {
+            tables: Tables = {
                 Rewards: reward_rows(part, worth, variance[part_of == number], name, settings),
                 EdgeCases: case_rows(part, leaks, name),
             }

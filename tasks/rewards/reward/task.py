@@ -11,13 +11,13 @@ import pyarrow.dataset as ds
 
 from rubricflow.tasks.core.contracts.bundle import unlocked
 from rubricflow.tasks.core.contracts.graph import Graph
-from rubricflow.tasks.core.contracts.schema import Row, TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.study import Study
 from rubricflow.tasks.core.contracts.tables.reward import Diagnostics, EdgeCases, Retentions, Rewards
 from rubricflow.tasks.core.monitor.runs import task
 from rubricflow.tasks.core.stats.scores import GIVEN
 from rubricflow.tasks.core.store.files import named
-from rubricflow.tasks.core.store.warehouse import Rows, Run, give_back
+from rubricflow.tasks.core.store.warehouse import Run, Tables, give_back
 from rubricflow.tasks.rewards.reward.compiled import CompiledGraph, compile_graph
 from rubricflow.tasks.rewards.reward.factors import Lesson, read_factors, split_of, taught, taught_by_marks
 from rubricflow.tasks.rewards.reward.rows import judged_responses, scores_to_learn, write_rewards
@@ -54,7 +54,7 @@ def reward(
     does not fit the graphs.
     """
 
-    def make() -> dict[type[Row], Rows]:
+    def make() -> Tables:
         settings = study.reward
         assert settings is not None  # the flow asks for it
         locked = unlocked(run.read(bundles).to_pylist())

@@ -4,11 +4,11 @@ and appendix D), and an LLM grader by Edit (Edit, section 2 and appendix B)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.backends import BACKENDS, PromptedModel
 from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, NonNegative, Positive, Share, left_out
 from rubricflow.tasks.core.contracts.settings.engine import Adapter, EncoderTraining, Sampling
@@ -29,7 +29,7 @@ Method = Literal[
     "ct_cbm",
     "cb_llm",
 ]
-METHODS: Mapping[str, str] = {
+METHODS: Meanings = {
     "rec_cbm": "REC-CBM",
     "no_race": "REC-CBM − RACE",
     "no_opcc": "REC-CBM − OPCC",

@@ -5,12 +5,12 @@ Paths are relative to the study file. An unknown key is an error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.bundle import CriterionKind, EvidenceType, Scale
 from rubricflow.tasks.core.contracts.schema import AboveZero, Frozen, Natural, NonNegative, left_out
 from rubricflow.tasks.core.contracts.settings.data import Data, Split
@@ -86,7 +86,7 @@ class RubricSettings(Frozen):
 
 
 Feature = Literal["judge", "characters", "embedding", "hidden"]
-FEATURES: Mapping[str, str] = {
+FEATURES: Meanings = {
     "judge": "what the protocol's signals give",
     "characters": "n-grams of characters of the response",
     "embedding": "the response as a sentence encoder sees it, and how it meets the reference answer",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.schema import VOLATILE, Frozen, Natural, ResponseId, Row, Share
 from rubricflow.tasks.core.contracts.tables.data import SPLITS
 
@@ -17,13 +18,13 @@ ORDERS: Mapping[Order, str] = {
 }
 """Which concepts of a response are asked about first; the paper: those that the grader is surest of."""
 Intervention = Literal["oracle", "wrong", "random"]
-INTERVENTIONS: Mapping[str, str] = {
+INTERVENTIONS: Meanings = {
     "oracle": "set to people's level",
     "random": "set at random",
     "wrong": "set to the most damaging level",
 }
 GradeMetric = Literal["task_accuracy", "task_macro_f1", "task_qwk"]
-GRADE_METRICS: Mapping[str, str] = {"task_accuracy": "accuracy", "task_qwk": "QWK", "task_macro_f1": "macro-F1"}
+GRADE_METRICS: Meanings = {"task_accuracy": "accuracy", "task_qwk": "QWK", "task_macro_f1": "macro-F1"}
 
 
 class Models(Row, table="models", key=("method", "seed", "setting")):

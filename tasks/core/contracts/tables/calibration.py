@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.schema import (
     ItemId,
     Natural,
@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.tables.data import SPLITS, UNSCORED_REASONS
 CALIBRATION_FORMAT: Literal[3] = 3
 """Version of what a row of `calibrations` holds as its content."""
 CalibrationMethod = Literal["stacked", "rulers", "ridge", "linear", "isotonic", "linking", "identity", "text_only"]
-CALIBRATION_METHODS: Mapping[str, str] = {
+CALIBRATION_METHODS: Meanings = {
     "stacked": "the judge's features, what the text tells and the item under one ridge",
     "rulers": "phase III as published",
     "ridge": "the same without its map of distributions",
@@ -43,7 +43,7 @@ RouteReason = Literal[
     "risk",
     "promise_broken",
 ]
-ROUTE_REASONS: Mapping[str, str] = {
+ROUTE_REASONS: Meanings = {
     "unscored": "no score",
     "precheck": "scored by a rule, without the judge",
     "weak_evidence": "points given on too few words of the answer",
@@ -61,7 +61,7 @@ Refusal = Literal["asks_nothing", "question_means", "no_promise"]
 """Why nothing of an item may be released: words of `ROUTE_REASONS`."""
 
 
-COST_UNITS: Mapping[str, str] = {
+COST_UNITS: Meanings = {
     "usd": "US dollars",
     "tokens": "tokens read and written, where a step's prices are not known",
     "answers": "answers judged, where a step's tokens are not known",

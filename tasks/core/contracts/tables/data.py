@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.schema import (
     Frozen,
     ItemId,
@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.schema import (
 )
 
 Split = Literal["train", "calibration", "test", "crossed", "chosen"]
-SPLITS: Mapping[str, str] = {
+SPLITS: Meanings = {
     "train": "what graders and calibrations may learn from",
     "calibration": "what scores are fitted to the human scale on",
     "test": "held out, to measure on",
@@ -29,7 +29,7 @@ MEASURED = ("test", "crossed")
 """The splits whose labels scores are held against."""
 
 
-UNREAD: Mapping[str, str] = {
+UNREAD: Meanings = {
     "file_without_text": "what a file handed in holds, or a part of it, is no text (a scan, pictures, formulas)",
     "file_empty": "a file handed in is empty",
     "file_type": "a file handed in is of a kind that is not read",
@@ -38,14 +38,14 @@ UNREAD: Mapping[str, str] = {
     "file_too_large": "a file handed in is too large, or takes too long to read",
 }
 """Why an answer waits for a person without having been judged."""
-MADE_FROM: Mapping[str, str] = {
+MADE_FROM: Meanings = {
     "html": "HTML: the text is what a browser shows of it",
     "trace": "a conversation or an agent's trajectory: the text is its turns and steps, each under its heading",
     "file": "documents: the text is what a reader sees of them",
     **UNREAD,
 }
 RaterKind = Literal["human", "llm", "encoder", "replayed", "simulated", "trained", "jury", "cascade", "adjudication"]
-RATER_KINDS: Mapping[str, str] = {
+RATER_KINDS: Meanings = {
     "human": "a person",
     "llm": "a language model",
     "encoder": "a sentence encoder",
@@ -56,7 +56,7 @@ RATER_KINDS: Mapping[str, str] = {
     "cascade": "several machines, each asked where those before it are unsure",
     "adjudication": "what people settled on",
 }
-UNSCORED_REASONS: Mapping[str, str] = {
+UNSCORED_REASONS: Meanings = {
     "no_reply": "the model gave no reply",
     "unreadable_reply": "the reply could not be read",
     "ambiguous_reply": "the reply holds several verdicts that differ",
@@ -120,7 +120,7 @@ class Items(Row, table="items", key=("item_id",)):
     """The scoring guide that people had, where the source carries it: the prose of the item's rubric."""
 
 
-INPUT_WARNINGS: Mapping[str, str] = {
+INPUT_WARNINGS: Meanings = {
     "unread": "what was handed in cannot be read, whole or in part: no judge is asked, a person has to look at it",
     "joined": "several files of one student are joined to one answer",
     "replaced": "files are left out which a later attempt replaced",
@@ -176,7 +176,7 @@ class StepResponses(Responses, table="step_responses", key=("response_id", "step
     """Which step, from 2; 0 for the labelled texts, about which all are asked."""
 
 
-TURN_KINDS: Mapping[str, str] = {
+TURN_KINDS: Meanings = {
     "system": "told to the assistant before it begins",
     "user": "said by the user",
     "assistant": "said by the assistant",

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.schema import (
     VOLATILE,
     ItemId,
@@ -37,7 +38,7 @@ Arm = Literal[
     "no_checklist",
     "no_locality",
 ]
-ARMS: Mapping[str, str] = {
+ARMS: Meanings = {
     "base": "Base",
     "grpo": "GRPO",
     "dgpo": "DGPO",
@@ -55,9 +56,10 @@ ARMS: Mapping[str, str] = {
 token-level advantages; int_sft, int_rl: self-proposed interventions, then GRPO; edit_sft, edit_rl: the two phases;
 edit_rl_on_base, grpo_on_edit_sft: the other cells of Table 3; no_signals, no_checklist, no_locality: Edit-SFT without
 one of its designs (Table 4)."""
+ArmName = Annotated[str, ARMS]
 
 Fate = Literal["helped", "near_tie", "not_top_k", "grounded", "chosen"]
-FATES: Mapping[str, str] = {
+FATES: Meanings = {
     "helped": "helped",
     "near_tie": "hardly moved it",
     "not_top_k": "others did more harm",
@@ -69,25 +71,25 @@ Tested = Literal["seen", "unseen"]
 TESTED: Mapping[Tested, str] = {"seen": "questions seen in training", "unseen": "unseen questions"}
 """Parts of the test split (in the paper: in-distribution and out-of-distribution)."""
 Part = Literal["train", "seen", "unseen"]
-PARTS: Mapping[str, str] = {"train": "the train split", "seen": TESTED["seen"], "unseen": TESTED["unseen"]}
+PARTS: Meanings = {"train": "the train split", "seen": TESTED["seen"], "unseen": TESTED["unseen"]}
 Unmarked = Literal["no_mark", "off_scale", "closed"]
-UNMARKED: Mapping[str, str] = {
+UNMARKED: Meanings = {
     "no_mark": "no line states one, not even where it was asked for",
     "off_scale": "it lies outside 0…M_q",
     "closed": "no line stated one, until it was asked for behind the last whole step",
 }
 """Why a rollout states no mark by itself."""
 Signal = Literal["answer", "scheme", "prefix", "prefix_residual"]
-SIGNALS: Mapping[str, str] = {
+SIGNALS: Meanings = {
     "answer": "G^a of Eq. 3",
     "scheme": "G^ρ of Eq. 3",
     "prefix": "G^p of Eq. 3",
     "prefix_residual": "G^p without what its position explains (Eq. 4)",
 }
 Unit = Literal["step", "rollout"]
-UNITS: Mapping[str, str] = {"step": "steps", "rollout": "each rollout's mean over its steps of a kind"}
+UNITS: Meanings = {"step": "steps", "rollout": "each rollout's mean over its steps of a kind"}
 Origin = Literal["repaired", "natural", "intervention"]
-ORIGINS: Mapping[str, str] = {
+ORIGINS: Meanings = {
     "repaired": "a wrong rollout mended",
     "natural": "one that stated the gold mark by itself",
     "intervention": "a wrong one up to the step put in place of the first wrong one (InT)",
@@ -98,7 +100,7 @@ class Rollouts(Row, table="rollouts", key=("arm", "seed", "response_id", "sample
     """One piece of grading by a policy. On the train split: sampled from the base policy, of every seed, for the pools.
     On the test split: one greedy rollout of every arm."""
 
-    arm: Annotated[str, ARMS]
+    arm: ArmName
     """Whose it is."""
     seed: int
     """The arm's seed; the greedy ones of base are the same for all seeds and stand under the first."""
@@ -133,7 +135,7 @@ class Steps(Row, table="steps", key=("arm", "seed", "response_id", "sample", "st
     probed in the same way; of these the belief alone is known.
     """
 
-    arm: Annotated[str, ARMS]
+    arm: ArmName
     """base, or the arm whose pool the repaired rollout is in."""
     seed: int
     """The seed of the rollouts."""
@@ -190,7 +192,7 @@ class Separations(Row, table="separations", key=("seed", "signal", "unit")):
 class Revisions(Row, table="revisions", key=("arm", "seed", "response_id", "sample", "rank")):
     """One attempt to mend a wrong rollout: a chosen step replaced, and what came of it (section 2.2)."""
 
-    arm: Annotated[str, ARMS]
+    arm: ArmName
     """The arm whose pool it is for."""
     seed: int
     """The seed of the rollouts."""
@@ -226,7 +228,7 @@ class Revisions(Row, table="revisions", key=("arm", "seed", "response_id", "samp
 class Demonstrations(Row, table="demonstrations", key=("arm", "seed", "response_id", "sample")):
     """One text that an arm is fine-tuned on; the prompt is the grading prompt of the response."""
 
-    arm: Annotated[str, ARMS]
+    arm: ArmName
     """The arm of supervised fine-tuning."""
     seed: int
     """Its seed."""
@@ -245,7 +247,7 @@ class Demonstrations(Row, table="demonstrations", key=("arm", "seed", "response_
 class Policies(Row, table="policies", key=("arm", "seed")):
     """A trained arm."""
 
-    arm: Annotated[str, ARMS]
+    arm: ArmName
     """The arm."""
     seed: int
     """Its seed."""
@@ -271,7 +273,7 @@ class Policies(Row, table="policies", key=("arm", "seed")):
 class Learning(Row, table="learning", key=("arm", "seed", "part", "metric", "step")):
     """One point of a learning curve."""
 
-    arm: Annotated[str, ARMS]
+    arm: ArmName
     """The arm."""
     seed: int
     """Its seed."""
@@ -289,7 +291,7 @@ class Learning(Row, table="learning", key=("arm", "seed", "part", "metric", "ste
 class ArmMetrics(Row, table="arm_metrics", key=("arm", "seed", "part", "metric")):
     """One number of one arm."""
 
-    arm: Annotated[str, ARMS]
+    arm: ArmName
     """The arm."""
     seed: int
     """Its seed; base, decoded greedily, is the same for all seeds and stands under the first."""
@@ -313,9 +315,9 @@ class ArmMetrics(Row, table="arm_metrics", key=("arm", "seed", "part", "metric")
 class ArmDifferences(Row, table="arm_differences", key=("arm", "against", "seed", "part", "metric")):
     """Two arms of one seed on the same responses; base is the same for all seeds."""
 
-    arm: Annotated[str, ARMS]
+    arm: ArmName
     """The arm."""
-    against: Annotated[str, ARMS]
+    against: ArmName
     """The arm that is taken from it."""
     seed: int
     """The seed of both."""
@@ -341,7 +343,7 @@ Family = Literal["points", "levels"]
 FAMILIES: Mapping[Family, str] = {"levels": "level-of-response schemes", "points": "points schemes"}
 """Levels: a band of marks for each quality of the whole response; points: marks for each creditable point."""
 RuleEdit = Literal["A1", "A2", "B1", "x0.5", "x1.5", "x2.0"]
-RULE_EDITS: Mapping[str, str] = {
+RULE_EDITS: Meanings = {
     "A1": "every level gets two marks more",
     "A2": "every level gets twice its marks",
     "B1": "the first creditable level gets one mark more, those above two",

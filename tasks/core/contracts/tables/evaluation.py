@@ -3,9 +3,9 @@ which rows were refused; and of what a judge says by model and over time: correc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.schema import Natural, Row
 
 # The table of an experiment's numbers.
@@ -36,15 +36,15 @@ class Numbers(Row, table="numbers", key=("table_id", "row", "column")):
     """Bootstrap standard error."""
 
 
-STAGES: Mapping[str, str] = {
+STAGES: Meanings = {
     "human": "people with people",
     "raw": "the machine before calibration",
     "calibrated": "the machine after it",
     "released": "of that, what was released",
 }
 Outcome = Literal["pass", "fail", "undecided", "unknown"]
-OUTCOMES: Mapping[str, str] = {"pass": "met", "fail": "missed", "undecided": "undecided", "unknown": "not known"}
-RATER_FLAGS: Mapping[str, str] = {
+OUTCOMES: Meanings = {"pass": "met", "fail": "missed", "undecided": "undecided", "unknown": "not known"}
+RATER_FLAGS: Meanings = {
     "strict": "gives less than an average rater",
     "lenient": "gives more than an average rater",
     "erratic": "marks further from the others' than chance explains",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.protocols import COMBINE
 from rubricflow.tasks.core.contracts.schema import (
     VOLATILE,
@@ -23,7 +23,7 @@ from rubricflow.tasks.core.contracts.tables.data import (
     UNSCORED_REASONS,
 )
 
-QUOTES: Mapping[str, str] = {
+QUOTES: Meanings = {
     "verified": "stands where it was cited",
     "misattributed": "stands elsewhere in the text than cited, which does not count",
     "fabricated": "not in the text",
@@ -38,13 +38,13 @@ QUOTES: Mapping[str, str] = {
 }
 STANDING: tuple[str, ...] = ("verified", "semantic")
 """Quotes with a place in the response."""
-ACTIONS: Mapping[str, str] = {
+ACTIONS: Meanings = {
     "none": "no quote failed, or none was asked for",
     "demoted": "the credit was withdrawn",
     "counted": "the credit was kept and counted",
     "dropped": "the detection was dropped",
 }
-CALL_ROLES: Mapping[str, str] = {
+CALL_ROLES: Meanings = {
     "grade": "to grade",
     "extract": "to extract components",
     "contract_repair": "to repair the form",
@@ -138,7 +138,7 @@ class Supports(Row, table="supports", key=("response_id", "criterion_id", "rater
     sentence is among the fifth that most probably says it."""
 
 
-WINNERS: Mapping[str, str] = {"a": "the first of the pair", "b": "the second", "tie": "neither is better"}
+WINNERS: Meanings = {"a": "the first of the pair", "b": "the second", "tie": "neither is better"}
 
 
 _OF_VERDICT = ("response_a", "response_b", "rater_id", "sample", "shown_first")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.schema import (
     Frozen,
     ItemId,
@@ -20,7 +20,7 @@ from rubricflow.tasks.core.contracts.schema import (
 Doubtful = Literal[
     "annotators_disagree", "ungrounded", "unscored", "low_probability", "against_human", "routed_to_review", "audit"
 ]
-DOUBTS: Mapping[str, str] = {
+DOUBTS: Meanings = {
     "annotators_disagree": "the annotators' levels differ",
     "ungrounded": "a level's evidence does not hold",
     "unscored": "an annotator gave no level",
@@ -31,7 +31,7 @@ DOUBTS: Mapping[str, str] = {
 }
 """Why people are asked."""
 Settled = Literal["annotators", "one_vote", "agreed_votes", "majority", "discussion", "open", "cannot_be_judged"]
-SETTLED: Mapping[str, str] = {
+SETTLED: Meanings = {
     "annotators": "both annotators, nobody was asked",
     "one_vote": "one person's vote",
     "agreed_votes": "all of several votes",
@@ -44,25 +44,25 @@ SETTLED: Mapping[str, str] = {
 ScoreSettled = Literal[
     "one_vote", "agreed_votes", "majority", "discussion", "open", "cannot_be_judged", "in_data", "marked", "data_differ"
 ]
-SCORE_SETTLED: Mapping[str, str] = {
+SCORE_SETTLED: Meanings = {
     **{name: words for name, words in SETTLED.items() if name != "annotators"},
     "in_data": "a score in the data that people had settled on",
     "marked": "marked by a person",
     "data_differ": "nothing yet: the data hold several such scores, which differ",
 }
 """What settled a score."""
-SUBJECT_KINDS: Mapping[str, str] = {
+SUBJECT_KINDS: Meanings = {
     "graph_role": "a criterion's role",
     "graph_edge": "a dependency",
     "label": "the levels of a response's concepts",
     "score": "a response's score",
 }
-SPOKEN_AS: Mapping[str, str] = {
+SPOKEN_AS: Meanings = {
     "annotator": "what an annotator said",
     "vote": "a vote",
     "adjudication": "it settles what others disagreed on, with the discussion in the comment",
 }
-SCORED_AS: Mapping[str, str] = {
+SCORED_AS: Meanings = {
     "machine": "the machine's calibrated score",
     "data": "a score in the data that people had settled on",
     "mark": "a mark in the data, at the time when it was first read",
@@ -70,18 +70,18 @@ SCORED_AS: Mapping[str, str] = {
     "adjudication": "it settles what others disagreed on, with the discussion in the comment",
 }
 Phase = Literal["before", "after"]
-PHASES: Mapping[str, str] = {"before": "before people were asked", "after": "after people were asked"}
-AGREEMENT_METRICS: Mapping[str, str] = {
+PHASES: Meanings = {"before": "before people were asked", "after": "after people were asked"}
+AGREEMENT_METRICS: Meanings = {
     "krippendorff_alpha": "alpha",
     "kappa_quadratic": "kappa, quadratic",
     "kappa": "kappa",
     "exact": "equal levels",
 }
-SAMPLED: Mapping[str, str] = {
+SAMPLED: Meanings = {
     "chosen": "because its label teaches the mapping most",
     "drawn": "by chance, so that its label stands for the rest",
 }
-CONSTRUCTION_RULES: Mapping[str, str] = {
+CONSTRUCTION_RULES: Meanings = {
     "coverage": "covers what decides the grade",
     "non_redundancy": "no two concepts say the same",
     "ordinal_anchors": "levels are in order",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.graph import RELATIONS
 from rubricflow.tasks.core.contracts.schema import Natural, NonNegative, References, Row, Share, Usually
 
-INFERENCES: Mapping[str, str] = {
+INFERENCES: Meanings = {
     "none": "without dependencies, or by gates",
     "topological": "by the linear-time update",
     "exact": "by exact marginals",
@@ -24,7 +24,7 @@ PER = {
 PARENTS = ("1 parent", "2 parents", "3 parents or more")
 """How many parents a licensed criterion has: slices of leakage and preservation."""
 Aggregation = Literal["flat", "hard_verdict", "hard_local", "hard_propagated", "gear"]
-AGGREGATIONS: Mapping[str, str] = {
+AGGREGATIONS: Meanings = {
     "flat": "flat",
     "hard_verdict": "hard, by verdict",
     "hard_local": "hard, local",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rubricflow.tasks.core.contracts import Meanings
 from rubricflow.tasks.core.contracts.graph import RELATIONS, ROLES
 from rubricflow.tasks.core.contracts.schema import Natural, References, Row, RubricId, Share
 from rubricflow.tasks.core.contracts.settings.engine import Call
 
-ORIGINS: Mapping[str, str] = {
+ORIGINS: Meanings = {
     "authored": "a person wrote its criteria",
     "reference_answer": "made of the sentences of a reference answer",
     "key_elements": "made of a list of key elements",
@@ -54,7 +54,7 @@ class JurorBundles(Bundles, table="juror_bundles", key=("rubric_id", "bundle_id"
 
 
 Source = Literal["annotator", "fallback", "vote", "authored", "stated"]
-SOURCES: Mapping[str, str] = {
+SOURCES: Meanings = {
     "annotator": "the annotator",
     "fallback": "the sign of its weight, penalty or core, where the annotator gave no role",
     "vote": "a vote of people",
@@ -62,7 +62,7 @@ SOURCES: Mapping[str, str] = {
     "stated": "the criterion itself, which names another one as its condition",
 }
 Dropped = Literal["unknown_criterion", "itself", "roles", "duplicate", "cycle", "voted_out", "one_order"]
-DROPPED: Mapping[str, str] = {
+DROPPED: Meanings = {
     "unknown_criterion": "names a criterion that there is not",
     "itself": "a criterion cannot license itself",
     "roles": "the roles allow no such dependency",

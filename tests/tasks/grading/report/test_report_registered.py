@@ -8,20 +8,21 @@ import numpy as np
 import pyarrow as pa
 from builders.grading_scene import MANIFEST, SCALE, STUDY, made_run
 
+from rubricflow.tasks.core.contracts import ScaleBounds
 from rubricflow.tasks.core.contracts.schema import conform
 from rubricflow.tasks.core.contracts.settings.study import Evaluation, Release
 from rubricflow.tasks.core.contracts.tables.evaluation import Metrics, Verdicts
 from rubricflow.tasks.core.display.page import Fold, Grid, Named, rendered
 from rubricflow.tasks.core.stats.agreement import Stat
 from rubricflow.tasks.core.stats.arrays import Floats
-from rubricflow.tasks.core.stats.bootstrap import TERMS, Scale
+from rubricflow.tasks.core.stats.bootstrap import TERMS
 from rubricflow.tasks.core.stats.metrics import METRICS, Gate, Metric
 from rubricflow.tasks.core.stats.scores import ScoreFrame
 from rubricflow.tasks.grading.evaluate.figures import figures
 from rubricflow.tasks.grading.report.view import view
 
 
-def mse(human: Floats, machine: Floats, scale: Scale) -> Stat:
+def mse(human: Floats, machine: Floats, scale: ScaleBounds) -> Stat:
     return Stat(float(np.mean((machine - human) ** 2)))
 
 
