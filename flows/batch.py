@@ -183,7 +183,7 @@ def finished(graded: Graded, names: Collection[str]) -> Graded:
 
 def troubles(graded: Graded) -> dict[str, Trouble]:
     """Response → what went wrong with its calls, of several the judge's failure first; nothing where all went well."""
-    met: dict[str, Trouble] = {}
+    met = {}
     for called in graded.called:
         answer = called.answer
         last = called.answer.attempts[-1]
@@ -299,7 +299,7 @@ def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, cal
     judged: in the order of the batch; weights: of its criteria, see `weights_of_doubts`. A call is worth what its
     criteria are. One without doubts is never made again, nor is one that was not made.
     """
-    worths: list[tuple[float, int, frozenset[str]]] = []
+    worths = []
     for row, decided in enumerate(judged):
         if not asks_nobody(decided.case):
             names = batch.compiled[batch.rubric_index[row]].criteria
@@ -309,7 +309,7 @@ def worth_repeating(judged: Sequence[Judged], batch: Batch, weights: Floats, cal
     chosen: defaultdict[int, set[str]] = defaultdict(set)
     for _, row, names in heapq.nlargest(calls, worths, key=lambda call: call[0]):
         chosen[row] |= names
-    repeats: dict[int, Case] = {}
+    repeats = {}
     for row, again in sorted(chosen.items()):
         earlier = {
             decision.criterion_id: EarlierDecision(decision, judged[row].probabilities.get(decision.criterion_id))

@@ -134,7 +134,7 @@ def stages(job: Plan) -> list[TableRef]:
     """What every stage wrote, checked before the next one reads it; finished stages are passed over."""
     run, study = job.run, job.study
     data, locked = read_and_lock(job)
-    judged: list[tuple[JudgingBatch, TableRef]] = []
+    judged = []
     anew = study.judge.model_copy(update={"keep": None})  # every decision is taken anew
     with asking_together() as piece:
         for batch in prepare(run, study, data, locked.bundles):

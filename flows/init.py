@@ -130,7 +130,7 @@ def init(files: Sequence[Path], to: Path, ask: Ask, overwrite: bool = False) -> 
         listed, items = listed_questions(questions[0], asked, items, numbered)
         listed["file"] = _named_from(to, questions[0])
     items = worded(items, asking)
-    texts: dict[Path, str] = {}
+    texts = {}
     if not questions and (draft.asks_wording or "items" not in source):
         listed = {"file": QUESTIONS, "items": QUESTION_COLUMNS}
         texts[to.with_name(QUESTIONS)] = question_table(items)

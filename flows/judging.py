@@ -58,8 +58,8 @@ def judged_by(
     if not plan.jury:
         own = {"": _alone(job, plan, data, locked.bundles, responses, stage, label)}
         return _looked_at(job, data, responses, own)[""], []
-    stated: dict[str, StatedTables] = {}
-    down: dict[str, BackendError] = {}
+    stated = {}
+    down = {}
     with asking_together() as piece:
         for name, juror in plan.jury.items():
             bundles = bundles_for(job, juror, data, locked)
@@ -159,7 +159,7 @@ def cascaded(job: Plan, data: Ingested, locked: Locked) -> tuple[CascadeTables, 
     if study.judge.cost_limit is not None and open_outbox() is None:  # of a batch the answers say whose prices hold
         check_prices(job)
     made = list[TableRef]()
-    steps = list[StepTables]()
+    steps = []
     marked = staged(
         run,
         labelled,

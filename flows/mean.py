@@ -39,7 +39,7 @@ def mean(
 
     InputError where no answer has a label, or two logs of one name.
     """
-    found: dict[str, Log] = {}
+    found = {}
     for name in logs:
         is_file = Path(name).exists()
         log = read_log([Path(name)]) if is_file else run_as_log(find_run(warehouse, name))

@@ -100,7 +100,7 @@ def asking_model(judge: Judge, model: str, url: str | None, options: Mapping[str
     # A model of one's own may be slow: what it has begun to answer is waited for.
     engine = judge.engine or Engine(model=model, logprobs=_LOGPROBS, timeout_s=3600)
     name = str(Path(model).resolve()) if url is None and Path(model).is_dir() else model
-    changes: Record = {"model": name, "options": {**engine.options, **(options or {})}}
+    changes = {"model": name, "options": {**engine.options, **(options or {})}}
     changes |= {"urls": (url,)} if url else {}
     others = dict.fromkeys(("model", "replies", "foreign", "truth", "grader"))
     backend = {"backend": "openai" if url else "vllm", "engine": engine.model_copy(update=changes)}
@@ -120,7 +120,7 @@ def planned(
 ) -> Plan:
     """The run of a study whose paths are relative to `base`. votes: digest of what people said of it until now, where
     the run rests on that; only: ids of the responses that are graded, empty for all."""
-    beside: dict[str, Plan] = {}
+    beside = {}
     for name in study.evaluation.beside:  # what these are compared with in turn is left out
         other = load_study(base / name)
         alone = other.model_copy(update={"evaluation": other.evaluation.model_copy(update={"beside": ()})})
@@ -134,7 +134,7 @@ def planned(
     }
     if only:
         identity["only"] = list(only)
-    recordings: dict[str, str] = {}
+    recordings = {}
     for name in filter(None, (choice.replies for choice in _models(study))):
         with suppress(InputError):  # what cannot be read is left to the stage that needs it
             recordings[name] = read_recording(base / name).header.in_words

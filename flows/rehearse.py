@@ -25,7 +25,6 @@ from rubricflow.flows.finished_runs import is_finished, keep_arms, read_finished
 from rubricflow.flows.grade import stages
 from rubricflow.flows.plan import Plan, plan, planned, record
 from rubricflow.flows.stage import staged
-from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.experiment import run_name
@@ -133,7 +132,7 @@ def ways(study: Study) -> dict[str, Study]:
 
 def _asked(judge: Judge, protocol: str, size: int | None) -> Judge:
     """The judge under a protocol; what belongs to its own one alone is left out under another."""
-    changes: Record = {"protocol": protocol, "criteria_per_call": size}
+    changes = {"protocol": protocol, "criteria_per_call": size}
     if protocol != judge.protocol:
         own = ("final_score", "signals", "min_tokens", "rubric_memory", "consistency_memory")
         changes |= dict.fromkeys(own)

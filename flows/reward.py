@@ -62,7 +62,7 @@ def stages(job: Plan) -> list[TableRef]:
     base = job.base
     data, locked = read_and_lock(job)
     judged: JudgedTables | None = None
-    others: list[object] = []
+    others = []
     evaluated: TableRef | None = None
     with asking_together() as piece:
         with piece():

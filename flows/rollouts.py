@@ -330,7 +330,7 @@ class RolloutReward:
                 second = threads.submit(second_judging, twice, opened.rater, judging) if twice else None
                 graded = judging(cases, opened.rater)
                 repeats = second.result() if second else None
-            left: dict[int, UnfinishedRollout] = {}
+            left = {}
             if in_flight:
                 open_ = unfinished([graded, repeats] if repeats else [graded], in_flight)
                 left = {place: open_[of.response_id] for place, of in enumerate(cases) if of.response_id in open_}

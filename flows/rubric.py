@@ -64,7 +64,7 @@ from rubricflow.tasks.grading.rubrics.item_analysis import (
 )
 from rubricflow.tasks.grading.rubrics.level_worth import with_worths, worth_findings, worths_of
 from rubricflow.tasks.grading.rubrics.page import COLUMNS, page, row, sentence
-from rubricflow.tasks.grading.rubrics.revision import CHANGES, RubricChange, as_yaml, changes, mended, study_of_proposal
+from rubricflow.tasks.grading.rubrics.revision import CHANGES, as_yaml, changes, mended, study_of_proposal
 
 NAME = "rubric-check"
 """Of the page and of the table in the run's folder."""
@@ -123,8 +123,8 @@ def revise(
             raise InputError("is there already, and somebody may have edited it", file=path)
     read = read_rubrics(study, warehouse, limit, with_marks=ask)
     problem = partial(problem_of, read.job.study)
-    revised = list[Rubric]()
-    made = list[RubricChange]()
+    revised = []
+    made = []
     worths = worths_of(read.job.run, read.job.study.evaluation, read.bundles, lambda author: not held_back(author))
     for rubric in read.rubrics.values():
         base, mends = mended(rubric, problem)

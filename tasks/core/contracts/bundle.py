@@ -377,7 +377,7 @@ class Bundle(Frozen):
         """Criterion → what people read: the heading of its text, the name of the trait that it alone makes up, or its
         id in words."""
         alone = {mine[0].id: trait.name for trait in self.traits if len(mine := list(self.of_trait(trait.id))) == 1}
-        names: dict[str, str] = {}
+        names = {}
         for criterion in self.criteria:
             head, colon, _ = criterion.text.partition(": ")  # as in 'Relevance: the answer …'
             heading = head if colon and len(head) <= _LONGEST_HEADING else ""

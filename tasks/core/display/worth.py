@@ -76,7 +76,7 @@ def worths(found: Mapping[str, pd.DataFrame], release: Row) -> tuple[list[Worth]
     lacking = {} if calls.empty else dict(zip(calls["rater_id"], calls["uncounted"], strict=True))
     together = "cascade-" if len(limits) else "jury:"
     lacking |= {rater: sum(lacking.values()) for rater in risks["rater_id"].unique() if rater.startswith(together)}
-    judged = list[Worth]()
+    judged = []
     for rater, rows in risks.groupby("rater_id", sort=False):
         name = str(rater)
         whole = str(rater).startswith("cascade-")
@@ -167,7 +167,7 @@ def worth_section(found: Mapping[str, pd.DataFrame], release: Row, minutes: floa
 def compared(runs: Mapping[str, tuple[Mapping[str, pd.DataFrame], Row]]) -> Section | None:
     """The same of several runs side by side, by what they are called: of each what its judges cost and are worth by its
     own settings of release; None where nothing is marked. Costs in different units are left out."""
-    judged = list[Worth]()
+    judged = []
     units = set[str]()
     for name, (found, release) in runs.items():
         own, unit = worths(found, release)

@@ -182,7 +182,7 @@ class Budgeted(BackendWrapper):
 
     def _most(self, request: Request) -> Amounts:
         """What a request may take of each cap."""
-        most: Amounts = {"tokens": longest(request, self._engine)}
+        most = {"tokens": longest(request, self._engine)}
         if self._price is not None:
             most["usd"] = most_cost(request, self._price, self._engine)
         return {unit: most[unit] for unit in self._budget}

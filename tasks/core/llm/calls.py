@@ -166,7 +166,7 @@ class _Patient(BackendWrapper):
 def _carry(backend: Backend, requests: Sequence[Request], replies: Sequence[Future[Reply]]) -> None:
     """Brings each call its reply, those together that are there at once, or what ended the backend."""
     open_ = dict(enumerate(replies))
-    together = list[tuple[Future[Reply], Reply]]()
+    together = []
     error: BaseException | None = None
     try:
         answers = backend.answer(requests)

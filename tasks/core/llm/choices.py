@@ -126,7 +126,7 @@ def aligned(text: str, tokens: Sequence[Token]) -> list[TokenPlace]:
     thought aloud) and after it (the end of its turn) may be there."""
     spoken = "".join(token.token for token in tokens)
     start = -spoken.rfind(text) if text in spoken else None
-    pieces: list[TokenPlace] = []
+    pieces = []
     if start is not None:
         for token in tokens:
             pieces.append(TokenPlace(start, token))

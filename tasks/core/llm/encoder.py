@@ -188,7 +188,7 @@ def _weights(vocabulary: Mapping[str, int]) -> np.ndarray:
 
 def _batches(lengths: Sequence[int]) -> list[list[int]]:
     """Indices of texts of one length, in batches of at most `_BATCH_TOKENS` tokens or of one text."""
-    batches: list[list[int]] = []
+    batches = []
     for length, group in groupby(sorted(range(len(lengths)), key=lengths.__getitem__), lengths.__getitem__):
         same = list(group)
         size = max(1, _BATCH_TOKENS // length)

@@ -353,7 +353,7 @@ def _serving(serves: Serves, own: frozenset[str], value: object) -> list[JsonDic
 def _closings(text: str) -> dict[int, int]:
     """Opening brace → one past its closing one, by counting braces alone; an unclosed one is absent."""
     opened = []
-    closed: dict[int, int] = {}
+    closed = {}
     for match in _BRACE.finditer(text):
         if match[0] == "{":
             opened.append(match.start())

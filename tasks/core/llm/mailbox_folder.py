@@ -109,7 +109,7 @@ class Mailbox:
     def take(self, noted: Noted, replies: Replies) -> int:
         """Puts the answers to what is asked into the reply store; how many there were."""
         self._asked |= {key[:ID]: key for key in noted}
-        new = list[tuple[str, str, Reply]]()
+        new = []
         before = len(self.errors)
         for key, answers in self.answers().items():
             if key not in noted:
@@ -231,7 +231,7 @@ def _chosen(one: NotedRequest, answers: Sequence[Brought], tries: int) -> tuple[
     is odd about each. tries: files in which it was asked."""
     replies = sorted(((brought, brought.reply(one)) for brought in answers), key=lambda pair: pair[1].text is None)
     chosen: Reply | None = None
-    notes = list[Note]()
+    notes = []
     for brought, reply in replies:
         named = brought.source.model
         if named and not is_same_model(one.engine.model, named):

@@ -346,7 +346,7 @@ class MailboxBudget:
 
     def _amounts(self, model: str, counts: TokenCounts, rates: Sequence[Rates] | None, is_most: bool = True) -> Amounts:
         """What tokens take of each cap. is_most: whether they are the most that a call may take."""
-        amounts: Amounts = {"tokens": counts.prompt + counts.reply}
+        amounts = {"tokens": counts.prompt + counts.reply}
         if "usd" in self._caps:
             if rates is None:
                 raise unpriced(f"'{model}'")

@@ -92,7 +92,7 @@ def hacking_alarms(paid: Mapping[int, float], quality: Mapping[int, Mapping[str,
         chance = CHANCE * FEWEST_EVALUATIONS / (count * (count + 1))
         is_share = not (values[:count].lt(0) | values[:count].gt(1)).to_numpy().any()
         recent = [2 * WINDOW << power for power in range(count.bit_length()) if 2 * WINDOW << power < count]
-        found = list[HackingAlarm]()
+        found = []
         for size in (count, *recent):
             late = size < count
             least = LEAST_SHARE * is_share

@@ -109,7 +109,7 @@ def digests(run: Run, target: str) -> Record:
         "requests": "SELECT response_id, part, attempt, request_digest, reply, error FROM attempts",
         "labels": f"SELECT response_id, g.score FROM gradings g JOIN responses USING (response_id) WHERE {label}",
     }
-    found: dict[str, str | None] = {}
+    found = {}
     with catalogue(run) as connection:
         for name, query in parts.items():
             # SHA-256 over the digests of the rows, these in order, whatever the order of the rows; None of no rows.

@@ -115,7 +115,7 @@ def _with_id(
     rows = _parts(source, frame, name, columns, digits=3 if join is label_of else 1)
     answer = source.responses.get("text")
     answers = frame[answer].tolist() if isinstance(answer, str) and answer in frame.columns else None
-    ids: list[str | None] = []
+    ids = []
     for place, row in enumerate(rows):
         missing = [column for column, part in zip(columns, row, strict=True) if part is None]
         lacking = [column for column in missing if column not in source.repeats]

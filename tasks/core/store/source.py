@@ -235,7 +235,7 @@ def row_lines(path: Path, rows: set[int], source: Source) -> dict[int, int]:
     rows can be read."""
     if path.suffix.lower() == ".jsonl":
         return {row: row for row in rows}
-    lines: dict[int, int] = {}
+    lines = {}
     if path.suffix.lower() in ENDINGS:
         with suppress(InputError):  # it is among the errors already
             _, records = _opened(path, source.encoding, source.sheet, lambda error: None, bool(source.wide))

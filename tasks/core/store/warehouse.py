@@ -147,8 +147,8 @@ class Run(Marks):
 
         A finished shard of the same content stays as it is: another run of the study may be reading it.
         """
-        files: dict[str, memoryview] = {}
-        marked: dict[str, MarkedTable] = {}
+        files = {}
+        marked = {}
         for row, rows in tables.items():
             table = conform(row, rows)
             files[row.table] = file = as_parquet(table)

@@ -95,7 +95,7 @@ def trace_units(text: str) -> list[Unit]:
     marks = list(_HEADING.finditer(text))
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     found = []
-    sentences = list[tuple[int, int]]()
+    sentences = []
     for mark, end in zip(marks, ends, strict=False):
         start = mark.end()
         letter = "t" if mark["word"] == "turn" else "a"
@@ -151,7 +151,7 @@ def turns(value: object) -> list[Turn]:
 
 def _of_messages(messages: Sequence[Fields]) -> list[Turn]:
     said = []
-    tools = dict[str, str]()
+    tools = {}
     for place, message in enumerate(messages, 1):
         try:
             for turn in _of_message(message):
@@ -198,7 +198,7 @@ def _of_message(message: Fields) -> Iterator[Turn]:
 
 def _of_parts(content: Any, kind: str) -> Iterator[Turn]:
     """A content, text or parts; texts one after the other are one turn."""
-    plain = list[str]()
+    plain = []
     for part in content if isinstance(content, list) else [content]:
         found = [Turn(kind, part)] if isinstance(part, str) else list(_of_part(part, kind)) if part else []
         for turn in found:
@@ -250,7 +250,7 @@ def _text(value: object) -> str:
 
 def _merged(lists: Iterable[Sequence[Turn]]) -> list[Turn]:
     """Histories that grow, as one: what an earlier one said as often is not said again."""
-    merged = list[Turn]()
+    merged = []
     known = Counter[tuple[str, str]]()
     for said in lists:
         seen = Counter[tuple[str, str]]()
@@ -266,7 +266,7 @@ def _merged(lists: Iterable[Sequence[Turn]]) -> list[Turn]:
 
 def _of_events(events: Sequence[Fields]) -> list[Turn]:
     """A transcript of inspect: what its calls of models were given and gave, and what tools did."""
-    lists = list[list[Turn]]()
+    lists = []
     for event in events:
         if event["event"] == "model":
             choices = (event.get("output") or {}).get("choices") or ()
@@ -282,7 +282,7 @@ def _of_events(events: Sequence[Fields]) -> list[Turn]:
 def _of_spans(spans: Sequence[Fields]) -> list[Turn]:
     """Spans in the order of their beginning: attributes `gen_ai.input.messages` and `gen_ai.output.messages`, on spans
     or on their events; events of a message each; and what `execute_tool` was given and gave."""
-    lists = list[list[Turn]]()
+    lists = []
     for span in sorted(spans, key=_beginning):
         own = _attributes(span)
         events = [

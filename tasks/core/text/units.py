@@ -59,7 +59,7 @@ def _lines(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
 def _sentences(text: str, start: int, end: int) -> list[tuple[int, int]]:
     lines = _trimmed(text, _pieces(start, end, _lines(text, start, end)))
-    sentences: list[tuple[int, int]] = []
+    sentences = []
     for low, high in lines:
         ends = [match for match in _SENTENCE_END.finditer(text, low, high) if not _goes_on(text, low, match)]
         sentences += _pieces(low, high, [(match.end(), match.end()) for match in ends])

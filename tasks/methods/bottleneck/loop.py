@@ -117,7 +117,7 @@ def minimise(
     best = (-math.inf, -math.inf)
     best_values = [parameter.detach().clone() for parameter in parameters]
     least, since = math.inf, 0
-    history: list[Record] = []
+    history = []
     for epoch in range(1, plan.epochs + 1):
         sums: dict[str, Tensor] = {}
         for batch in epoch_batches:

@@ -248,7 +248,7 @@ def traces(
     added = head.contributions(shares, ranked[:, 0])
     numbers = {"expected": expected, "share": shares, "corrected": corrected, "contribution": added}
     unknown = dict.fromkeys(("level_probabilities", "expected", "share", "corrected"))
-    rows: list[Record] = []
+    rows = []
     for n, response_id in enumerate(response_ids):
         grade = ranked[n, 0]
         response = {

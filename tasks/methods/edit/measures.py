@@ -165,7 +165,7 @@ def _measured(marks: GraderMarks, draws: int, seed: int) -> dict[str, _Resampled
         "unmarked": 1 - ratio(stated, everything),
     }
     marked_count = int(has_mark.sum())
-    notes: dict[str, str] = {}
+    notes = {}
     if not count:
         notes = dict.fromkeys(values, "no responses")
     elif not marked_count:

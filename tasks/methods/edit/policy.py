@@ -242,7 +242,7 @@ class Policy:
     def _prompt(self, turns: list[Turn]) -> list[int]:
         if self.tokenizer.chat_template is None:
             return list(self.tokenizer(turns[0]["content"])["input_ids"])
-        options: Record = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
+        options = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
         text = self.tokenizer.apply_chat_template(turns, **options)
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 

@@ -179,8 +179,8 @@ class Reviser(NamedTuple):
         reply is none, the response's revisions are refused. with_checklist: off for the ablation `no_checklist`. local:
         off for `no_locality`, where the reply takes the place of all that follows, its mark included, by no rule.
         """
-        revisions: list[Revision] = []
-        diagnoses: list[str] = []
+        revisions = []
+        diagnoses = []
         for attempt, ranked in zip(attempts, candidates, strict=True):
             for rank, candidate in enumerate(ranked):
                 revisions.append(Revision(attempt, rank, candidate.step))
@@ -273,8 +273,8 @@ class Reviser(NamedTuple):
         yet, by the grading prompt, and closed where they state none. It is kept where one comes to the gold mark."""
         count = self.plan.continuations
         waiting = [number for number, revision in enumerate(revisions) if revision.begun and not revision.marks]
-        prompts: list[str] = []
-        begun: list[str] = []
+        prompts = []
+        begun = []
         for number in waiting:
             prompts += [self.prompts.grade(revisions[number].attempt.sample)] * count
             begun += [revisions[number].begun] * count

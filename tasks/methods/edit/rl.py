@@ -184,7 +184,7 @@ class _Rewards:
     ) -> list[float]:
         """Eq. 5."""
         samples = [self.samples[int(number)] for number in prompts]
-        marks: list[int | None] = []
+        marks = []
         for sample, text, ids in zip(samples, completions, completion_ids, strict=True):
             ended = len(ids) < self.max_tokens or ids[-1] == self.policy.tokenizer.eos_token_id
             marks.append(read_mark(text, sample.top).mark if ended else None)

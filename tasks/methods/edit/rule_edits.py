@@ -219,7 +219,7 @@ def rule_tests(
     schemes = {item: edits(bundles[item]) for item in items}
     plain = {item: printed(bundles[item]) for item in items}
     before = [replace(sample, scheme=plain[sample.item_id]) for sample in labelled]
-    tests: list[tuple[int, Edited]] = []
+    tests = []
     for number, sample in enumerate(labelled):
         tests += [(number, edited) for edited in schemes[sample.item_id]]
     after = []

@@ -144,7 +144,7 @@ def _flat(tree: Tree) -> _Flat:
     ancestors = np.eye(len(read), dtype=np.bool_)  # a node and those above it
     sources = list[int]()
     targets = list[int]()
-    owners = list[int]()
+    owners = []
     for number, node in enumerate(tree.nodes):
         if node.parent != ROOT:
             before[number] = before[node.parent] + len(tree.nodes[node.parent].ids)

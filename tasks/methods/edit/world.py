@@ -173,7 +173,7 @@ def _facts(rng: Random, count: int) -> tuple[Fact, ...]:
 def answer(rng: Random, item: WorldQuestion) -> StudentAnswer:
     """An answer drawn at random: each fact right, wrong, denied or absent; the sentences in any order."""
     skill = rng.random()
-    stated: list[Verdict] = []
+    stated = []
     quotes = []
     for fact in item.facts:
         drawn = rng.random()
@@ -237,8 +237,8 @@ class Trace(NamedTuple):
 
 def trace(rng: Random, item: WorldQuestion, response: StudentAnswer, habits: Habits) -> Trace:
     """A trace of a marker with these habits."""
-    steps: list[str] = []
-    decided: list[float] = []
+    steps = []
+    decided = []
     for fact in range(len(item.facts)):
         text, value = judged(rng, item, response, fact, habits)
         steps.append(text)

@@ -140,7 +140,7 @@ def summary_table(metrics: pa.Table, part: Tested) -> Table:
 
 def summary_rows(metrics: pa.Table) -> list[tuple[str, ...]]:
     """Rows of text under `HEADER`, one per arm and part of the test split; '–' stands for a figure not known."""
-    rows: list[tuple[str, ...]] = []
+    rows = []
     for part in TESTED:
         rows += [(str(row[0]), part, *map(str, row[1:])) for row in summary_table(metrics, part).rows]
     return rows

@@ -174,7 +174,7 @@ def concept_table(graders: Graders, names: Mapping[str, str]) -> Table:
 def leakage_table(graders: Graders) -> Table:
     """What leaks through the concepts of each grader."""
     leaks = graders.own[graders.own["metric"].str.startswith("leakage_")]
-    rows = list[Cells]()
+    rows = []
     for (metric, criterion, method), own in leaks.groupby(["metric", "criterion_id", "method"]):
         note = own["note"].dropna()
         cell = graders.cell(method, GraderColumn(metric, criterion, ""))
@@ -274,7 +274,7 @@ def _curve(points: pd.DataFrame, method: str, kind: str, order: str) -> pd.DataF
 def kind_table(points: pd.DataFrame, metric: str) -> Table:
     """The change once every concept is set, of each method and kind."""
     last = points[points["order"] == "confidence"].groupby(["method", "kind"], as_index=False, sort=False).last()
-    rows = list[Cells]()
+    rows = []
     for row in last.to_dict("records"):
         change = Cell(row["change"], row["low"], row["high"], ends="interval", clusters=row["n"])
         words = grader_name(row["method"]), INTERVENTIONS[row["kind"]]

@@ -147,7 +147,7 @@ def _sections(view: BottleneckView, graders: Graders) -> Iterator[Section]:
 def _moved(sweep: Table) -> str:
     """How far the grade's macro-F1 moves over a sweep."""
     place = sweep.header.index(figures.MACRO_F1.words)
-    known = list[float]()
+    known = []
     for row in sweep.rows:
         cell = row[place]
         if isinstance(cell, Cell) and cell.value is not None:

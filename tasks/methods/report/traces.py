@@ -176,7 +176,7 @@ class AttendedSpan(NamedTuple):
 def attended_spans(text: str, attention: Mapping[int, Rows]) -> list[AttendedSpan]:
     """What is looked at, in order and without overlaps: each token goes to the concept that weighs it most; neighbours
     of one concept are joined. attention: number of the concept → its `Attended` rows."""
-    tokens: list[AttendedSpan] = []
+    tokens = []
     for number, attended in attention.items():
         tokens += [AttendedSpan(token["start"], token["end"], number, token["weight"]) for token in attended]
     chosen: list[AttendedSpan] = []

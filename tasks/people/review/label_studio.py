@@ -181,13 +181,13 @@ def _answers(
     digests: Mapping[str, str],
 ) -> dict[Subject, ReviewAnswer]:
     """An annotation's answers to the questions of its task. wrong: a field and what is wrong with it, to the error."""
-    lines = list[str]()
+    lines = []
     for entry in result:
         if entry.from_name == _COMMENT:
             lines += [entry.value.text] if isinstance(entry.value.text, str) else entry.value.text or []
     comment = text_or_none("\n".join(lines))
     by_control = {_control(criterion): question for (_, criterion), question in questions.items()}
-    answers: dict[Subject, ReviewAnswer] = {}
+    answers = {}
     for entry in result:
         name, choices = entry.from_name, entry.value.choices
         if name == _COMMENT:

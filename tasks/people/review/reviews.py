@@ -114,7 +114,7 @@ class Reviews:
         for vote in valid.votes:
             counted[vote.rater_id][vote.criterion_id] = vote
         votes: dict[str, dict[str | None, Stored]] = defaultdict(dict)
-        submissions: dict[str, Stored] = {}
+        submissions = {}
         for act in self.live(name):
             # What was submitted before the last mark decides nothing any more: it can be voted on and submitted again.
             if act.kind == "submit" and act.number > case.marked_at:
@@ -218,7 +218,7 @@ class Reviews:
         """A reviewer's votes and note on a case, submitted, for the cases that are alike; levels only of the same
         question. Their ids follow from the submission's."""
         part = self.part(case, submission.rater_id)
-        copies = list[Act]()
+        copies = []
         notes = [note for note in self.state(case).notes if note.rater_id == submission.rater_id]
         for other in self.alike(case):
             digests = {ballot["criterion_id"]: ballot["digest"] for ballot in self.ballots(other)}
@@ -234,7 +234,7 @@ class Reviews:
 
     def undone_copies(self, case: QueuedCase, undo: Act) -> list[Act]:
         """Where an undo takes a submission back: the same for what was submitted with it and still stands."""
-        undos = list[Act]()
+        undos = []
         for other in self.board.alike.get(case.response_id, ()):
             for act in self.live(other.response_id) if other is not case else ():
                 if act.act_id == copy_id(str(undo.undoes), other, act):

@@ -271,7 +271,7 @@ def _given(people: pa.Table) -> dict[_Given, float]:
 
 def _steps(rater: str, kind: str, acts: Sequence[Stored], now: str | None) -> list[_Step]:
     """What a rater gave, in its order. now: what the data hold; None for nothing."""
-    steps: list[_Step] = []
+    steps = []
     value = None
     # Last what was read where there is no ledger
     for number, said, time in [*((act.number, act.value, act.stored_at.isoformat()) for act in acts), (0, now, None)]:

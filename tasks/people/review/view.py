@@ -123,7 +123,7 @@ class ReviewService:
             self._reviews.check(case, act)
             if act.kind == "vote":
                 act = replace(act, blind=self._reviews.is_blind(case, act.rater_id))
-            also = list[Act]()
+            also = []
             if act.kind == "submit":
                 also = self._reviews.copies(case, act)
             elif act.kind == "undo":
@@ -266,7 +266,7 @@ def _explained(explanation: str, machine: _Machine) -> list[Record]:
     """What the machine said for its score, cut at the words that it quotes; holds: whether these stand in the response,
     None for its own words."""
     rows = [row for labels in machine.values() for _, row in labels]
-    spans = list[Highlight[bool]]()
+    spans = []
     for quote in chain.from_iterable(row["evidence"] for row in rows):
         start = explanation.find(quote["quote"])
         if start >= 0:
@@ -343,7 +343,7 @@ def _pieces(case: QueuedCase, machine: _Machine) -> list[Record]:
 
     Characters are counted here, because the browser counts them otherwise.
     """
-    spans: list[Highlight[str]] = []
+    spans = []
     for criterion, labels in machine.items():
         for quote in chain.from_iterable(row["evidence"] for _, row in labels):
             start, end = quote["start"], quote["end"]

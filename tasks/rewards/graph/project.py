@@ -168,7 +168,7 @@ def read_votes(path: Path, subjects: Mapping[str, GraphSubject]) -> list[Vote]:
     InputError names file, row, field and rule: an unknown kind, rubric, criterion, role or relation, an edge from a
     criterion to itself, a time that is none or has no time zone, a rater who votes on one subject twice at one time.
     """
-    votes: list[Vote] = []
+    votes = []
     seen: dict[tuple[str, tuple[str, ...], str, datetime], int] = {}
     for frame in chunks(path):
         for name in COLUMNS:
@@ -198,7 +198,7 @@ def ballots(votes: Iterable[Vote]) -> dict[str, Ballot]:
 def with_votes(proposals: Sequence[EdgeProposal], ballot: Ballot) -> list[EdgeProposal]:
     """The proposals as the votes leave them: an edge that was voted for is in, with confidence 1, in place of what was
     proposed for its pair; one voted against is dropped; a tie changes nothing and is noted."""
-    found = list[EdgeProposal]()
+    found = []
     for one in proposals:
         outcome = ballot.get(one.pair)
         if outcome is None:

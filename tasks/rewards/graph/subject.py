@@ -132,7 +132,7 @@ def authored(path: Path, subjects: Mapping[str, GraphSubject]) -> dict[str, Auth
     InputError names file, rubric, node or edge and rule: an unknown rubric, criterion, role or relation, a rubric, node
     or edge given twice, an edge from a criterion to itself, edges in a circle. Roles do not bind the author's edges.
     """
-    graphs: dict[str, Authored] = {}
+    graphs = {}
     for written in parse(GraphFile, read_yaml(path), path).graphs:
         name = written.rubric_id
         if name not in subjects:
@@ -146,7 +146,7 @@ def authored(path: Path, subjects: Mapping[str, GraphSubject]) -> dict[str, Auth
 
 def _as_graph(written: WrittenGraph, subject: GraphSubject, path: Path) -> Authored:
     roles = {criterion.id: by_sign(criterion) for criterion in subject.criteria}
-    listed: dict[str, Role] = {}
+    listed = {}
     for node in written.nodes:
         if node.criterion_id not in roles or node.criterion_id in listed:
             rule = "is given twice" if node.criterion_id in listed else "the rubric has no such criterion"

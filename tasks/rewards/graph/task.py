@@ -212,7 +212,7 @@ def _ask_about(opened: _OpenedRubrics, piece: Piece) -> PieceResult:
     """Asks for all that a pack's graphs are made of, so that every reply is in the store."""
     subjects, annotator = opened
     backend = annotator.backend
-    replied: dict[str, Reply] = {}
+    replied = {}
 
     def keep(request: Request, reply: Reply) -> None:
         replied[digest(request, backend.model, backend.by_subject)] = reply

@@ -214,7 +214,7 @@ def _leakage(view: RewardView, figures: Figures) -> Section:
         title = f"Where the parent is there, GEAR keeps {say.share(gear)} of a criterion"
         title += f", hard gating {say.share(hard)}" if hard is not None else ""
     bars = {metric: list[Bar]() for metric in DIGITS}
-    notes = list[str]()
+    notes = []
     for name in _measured(figures):
         for metric, shown in bars.items():
             row = _of(figures, metric, name)
@@ -324,7 +324,7 @@ def worst(edge_cases: pa.Table) -> list[Row]:
     order = pc.select_k_unstable(paid, min(LOOKED_AT, len(paid)), [("leaked", "descending"), *ties])
     largest = paid.take(order).to_pylist()
     shown: set[tuple[str, ...]] = set()
-    cases: list[Row] = []
+    cases = []
     for row in largest:
         pair = (row["rubric_id"], row["parent"], row["child"])
         response = (row["response_id"],)
@@ -394,7 +394,7 @@ def statistics(graphs: list[Row]) -> Table:
         "orders without a usable reply": "failed",
         "criteria without a given role": "roles_missing",
     }
-    rows = list[Cells]()
+    rows = []
     for words, name in columns.items() if graphs else ():
         rows.append((words, Cell(fmean(row[name] for row in graphs), digits=2), Cell(PUBLISHED.get(words), digits=2)))
     note = "published: HealthBench, 5,000 rubrics, by its authors' annotator; a path counts dependencies"

@@ -140,7 +140,7 @@ def _licence(rows: pd.DataFrame, cases: pd.DataFrame) -> Section | None:
 def _criteria(view: TrainingView) -> Section | None:
     """The criteria whose own share changed most surely, of those that were seen in six steps or more."""
     seen = view.shares.merge(view.rollouts[["response_id", "item_id", "step"]], on="response_id")
-    lines: list[tuple[float, Cells]] = []
+    lines = []
     for key, group in seen.groupby(["item_id", "criterion_id"]):
         item_id, criterion_id = map(str, key)
         own = trend(group, "own")
@@ -354,7 +354,7 @@ def ringing(alarms: Mapping[str, Sequence[HackingAlarm]]) -> str:
 def section(evaluated: EvaluatedRollouts, alarms: Mapping[str, Sequence[HackingAlarm]]) -> Section:
     """Rewards against quality, step by step, and the alarm."""
     rows = evaluated.rows
-    facts = list[tuple[str, str]]()
+    facts = []
     for name, said in alarms.items():
         if said:
             rang = next((f"rang first at step {alarm.step:,}" for alarm in said if alarm.is_raised), "never rang")

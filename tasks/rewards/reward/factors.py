@@ -94,14 +94,14 @@ def taught_by_marks(
         rule = f"'{plan.target}' marked no credited criterion of the calibration split whose parent fails"
         hint = "only responses with a score are dealt to the calibration split"
         raise InputError(rule, field="reward.learn", hint=hint)
-    rows = list[Record]()
+    rows = []
     for graph, (factors, cases) in zip(graphs, learned, strict=True):
         rows += _retentions(graph, factors.tolist(), cases.tolist(), plan.target)
     by_edges = [replace(graph, retention=factors) for graph, (factors, _) in zip(graphs, learned, strict=True)]
     methods = {"flat": [replace(graph, retention=np.ones_like(graph.retention)) for graph in graphs]}
     methods |= {"typed": graphs, "learned": by_edges}
     resampling = Resampling.plan(judged, settings)
-    figures = list[Record]()
+    figures = []
     for name, retained in methods.items():
         share = aggregate(replace(batch, compiled=tuple(retained)), "gear").marginal
         tried = edge_cases(batch, share, settings.threshold)
@@ -167,7 +167,7 @@ def taught(
     note = f"{without[0].rubric_id}: {without[0].note}" if without else None
     unfitted = RewardFigure(float(len(without)), None, None, note)
     figures.append(record("rubrics without learned factors", "learned", unfitted, len(learned), 0, per="graph"))
-    rows = list[Record]()
+    rows = []
     for graph, of_rubric in zip(rubrics, learned, strict=True):
         factors = list((of_rubric.factors or {}).values())
         if factors:

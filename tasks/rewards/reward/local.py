@@ -85,8 +85,8 @@ def local_scores(
     names = ("response_id", "criterion_id", "rater_id", "sample")
     response, criterion, rater, sample = (_coded(judgments[name]) for name in names)
     # The item of each response, the rubrics that occur, and which of them each response is under
-    items: list[str] = []
-    rubrics: list[int] = []
+    items = []
+    rubrics = []
     numbers: dict[str, int] = {}
     for name in response.values.to_pylist():
         item = item_of.get(name)

@@ -134,7 +134,7 @@ def ruscarl_prompt(prompt: str | Chat, bundle: Bundle, share: float, rng: random
         "It does not:": [c for c in shown if c.weight < 0],
         "Some of this depends on:": [c for c in shown if c.weight == 0],
     }
-    lines: list[str] = []
+    lines = []
     for title, criteria in parts.items():
         if criteria:
             lines += [title, *(f"- {_plain(criterion)}" for criterion in criteria)]

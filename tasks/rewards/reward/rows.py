@@ -162,7 +162,7 @@ def write_rewards(
 
     scores: as `against` takes them.
     """
-    diagnostics: list[Record] = []
+    diagnostics = []
     reward_of: dict[Aggregation, Floats] = {}
     part_of = np.arange(len(judged.sample)) // PART
     for nth, name in enumerate(AGGREGATIONS):

@@ -147,7 +147,7 @@ def _lines(text: str) -> list[str]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not any(_NUMBERED.match(line) for line in lines):
         return lines
-    entries: list[str] = []
+    entries = []
     for line in lines:
         if _NUMBERED.match(line):
             entries.append(_NUMBERED.sub("", line))
@@ -166,7 +166,7 @@ def read_listed(path: Path) -> list[ListedItem]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read: {error}", file=path) from error
     items: dict[str, ListedItem] = {}
-    errors: list[InputError] = []
+    errors = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

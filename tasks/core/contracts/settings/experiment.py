@@ -182,7 +182,7 @@ def load_experiment(path: Path) -> Planned:
     base = merged(content, experiment.overrides)
     if experiment.reference is not None:
         base = merged(base, {"evaluation": {"target": experiment.reference}})
-    studies: dict[str, Study] = {}
+    studies = {}
     for arm, overrides in _arms(experiment):
         study_content = merged(base, overrides) | {"name": run_name(experiment.name, arm)}
         try:

@@ -238,8 +238,8 @@ class HttpConnection(asyncio.Protocol):
 
     async def _answer(self) -> HttpAnswer:
         status = 0
-        headers = dict[str, str]()
-        pieces = list[bytes]()
+        headers = {}
+        pieces = []
         while True:
             event = self._state.next_event()
             if event is h11.NEED_DATA:

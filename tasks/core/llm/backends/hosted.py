@@ -100,7 +100,7 @@ class _Anthropic:
 
         clients = {"bedrock": anthropic.AsyncAnthropicBedrock, "vertex": anthropic.AsyncAnthropicVertex}
         named = "access_token" if engine.provider == "vertex" else "api_key"
-        given: JsonDict = {name: value for name, value in ((named, key), ("base_url", url)) if value}
+        given = {name: value for name, value in ((named, key), ("base_url", url)) if value}
         open_client: Any = clients.get(engine.provider, anthropic.AsyncAnthropic)
         self._client = open_client(max_retries=0, timeout=engine.timeout_s, **given)
         self._library = anthropic

@@ -331,7 +331,7 @@ def as_lines(
     attempts: rows of that table (request_digest, response_id, system, prompt, error), some cells null; replies: by
     digest. Where the same request met an error first and was answered later, the answer counts.
     """
-    lines: dict[str, RecordedCall] = {}
+    lines = {}
     lost: set[str] = set()
     for row in attempts:
         key = str(row["request_digest"])

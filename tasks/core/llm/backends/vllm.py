@@ -205,7 +205,7 @@ def load(weights: str, local: bool, options: JsonDict) -> Any:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     if local:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    settings: JsonDict = {"enable_prefix_caching": True, "structured_outputs_config": _STRUCTURED}
+    settings = {"enable_prefix_caching": True, "structured_outputs_config": _STRUCTURED}
     try:
         from vllm.platforms import current_platform
 

@@ -61,7 +61,7 @@ def takes(engine: Engine) -> frozenset[str]:
 def body(request: Request, engine: Engine) -> JsonDict:
     """The JSON of POST models/NAME:generateContent."""
     turns = messages(request)
-    config: JsonDict = {"maxOutputTokens": FORM.room(request, engine), **drawn(request, engine, takes(engine))}
+    config = {"maxOutputTokens": FORM.room(request, engine), **drawn(request, engine, takes(engine))}
     if request.schema is not None:
         config |= {"responseMimeType": "application/json", "responseJsonSchema": plainest(request.schema)}
     if how := _thinking(engine):
