@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Literal
@@ -31,7 +30,6 @@ from rubricflow.tasks.core.contracts.schema import Frozen, Natural, Positive, le
 
 EvidenceType = Literal["local_quote", "span_level", "global_diagnostic", "weakly_groundable", "none"]
 CriterionKind = Literal["gold_point", "misconception", "checklist", "concept", "criterion"]
-
 _LONGEST_HEADING = 40
 
 
@@ -228,7 +226,6 @@ class Protocol(JudgingRules):
     echo: Literal["refused", "allowed"] = "refused"
     """Whether a quote that repeats a criterion's wording is evidence: not where only the rubric's author knows it, but
     where criteria are the sentences of a model answer. A repetition of the question never is."""
-
     units: Literal["sentences", "turns"] = left_out("sentences")
     """What quotes cite: sentences and paragraphs, or the turns and steps of traces. Left out where it is the first."""
 
@@ -332,7 +329,7 @@ class Bundle(Frozen):
 
     def canonical(self) -> str:
         """The content as JSON with sorted keys and no spaces; integral numbers carry no decimal point."""
-        content = _plain_numbers(self.model_dump(mode="json"))
+        content = json.loads(json.dumps(self.model_dump(mode="json")), parse_float=_plain_number)
         return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @property
@@ -349,10 +346,8 @@ class Bundle(Frozen):
             first = error.errors()[0]
             raise ContractError(f"bundle {bundle_id[:12]}: {first['msg']} at {first['loc']}") from error
         if bundle.bundle_id != bundle_id:
-            raise ContractError(
-                f"bundle {bundle_id[:12]}: its content has the hash {bundle.bundle_id[:12]}; "
-                "it was changed after locking"
-            )
+            rule = f"its content has the hash {bundle.bundle_id[:12]}; it was changed after locking"
+            raise ContractError(f"bundle {bundle_id[:12]}: {rule}")
         return bundle
 
     @property
@@ -399,22 +394,7 @@ def unlocked(rows: Iterable[Fields]) -> dict[str, Bundle]:
     return {row["rubric_id"]: Bundle.unlock(row["bundle_id"], row["content"]) for row in rows}
 
 
-def _plain_numbers(value: object) -> object:
+def _plain_number(digits: str) -> float:
     """1.0 and 1 are the same content; write both as 1."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _plain_numbers(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain_numbers(item) for item in value]
-    return value
-
-
-_NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:[.,]\d+)?(?![\w])")
-
-
-def names_scores(prose: str, scale: Scale) -> bool:
-    """Whether a text names two scores of a scale, or more."""
-    numbers = {float(number.replace(",", ".")) for number in _NUMBER.findall(prose)}
-    steps = {number: (number - scale.min) / scale.step for number in numbers if scale.min <= number <= scale.max}
-    return sum(abs(step - round(step)) < 1e-6 for step in steps.values()) >= 2
+    number = float(digits)
+    return int(number) if number.is_integer() else number

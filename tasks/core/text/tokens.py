@@ -66,6 +66,16 @@ def decimal_of(text: str) -> float | None:
     return number_of(bare.replace(",", ".")) if is_decimal else number_of(text)
 
 
+_SCORE = re.compile(r"(?<![\w.,])-?\d+(?:[.,]\d+)?(?![\w])")
+
+
+def names_scores(prose: str, low: float, high: float, step: float) -> bool:
+    """Whether a text names two scores of the scale from `low` to `high`, or more."""
+    numbers = {float(number.replace(",", ".")) for number in _SCORE.findall(prose)}
+    steps = [(number - low) / step for number in numbers if low <= number <= high]
+    return sum(abs(number - round(number)) < 1e-6 for number in steps) >= 2
+
+
 UNIT_OF_POINTS = (
     r"(?:p|pt|pts|pkte?|punkte?n?|punktzahl|points?|marks?|ptos?|puntos?|punti|punto|pontos?|punten|poäng|poeng|point|"
     r"pistettä|piste|pkt|punkty|punktów|pkt|be|vp|балл(?:а|ов|ы)?|б|分|点|점)\.?"

@@ -11,12 +11,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait, names_scores
+from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.tables.data import TURN_KINDS
 from rubricflow.tasks.core.llm.request import cached_by_identity
 from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.core.text.templates import Templates
+from rubricflow.tasks.core.text.tokens import names_scores
 from rubricflow.tasks.core.text.traces import headings, of_trace
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge import schema as contract
@@ -87,7 +88,7 @@ def system(
         "traits": "\n".join(_trait(trait, protocol) for trait in traits),
         "anchors": "\n".join(_trait(trait, protocol) for trait in anchored),
         "guidance": "" if is_described else prose,
-        "unwritten": "" if names_scores(prose, bundle.scale) else "\n".join([*described, *counts]),
+        "unwritten": "" if names_scores(prose, *bundle.scale.bounds) else "\n".join([*described, *counts]),
         "scale": ". ".join([range_of(bundle.scale), *counts]),
         "range": range_of(bundle.scale),
         "reference": under("Reference answer:", reference),

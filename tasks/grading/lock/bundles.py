@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rubricflow.tasks.core.contracts.backends import is_generative
-from rubricflow.tasks.core.contracts.bundle import Bundle, Protocol, Rubric, Trait, names_scores
+from rubricflow.tasks.core.contracts.bundle import Bundle, Protocol, Rubric, Trait
 from rubricflow.tasks.core.contracts.errors import ContractError
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.settings.engine import Sampling
@@ -19,7 +19,7 @@ from rubricflow.tasks.core.contracts.settings.study import RubricSettings, Study
 from rubricflow.tasks.core.llm.backend import Backend, Offline
 from rubricflow.tasks.core.llm.calls import telling
 from rubricflow.tasks.core.llm.reply_store import Replies, open_replies
-from rubricflow.tasks.core.text.tokens import tokens
+from rubricflow.tasks.core.text.tokens import names_scores, tokens
 from rubricflow.tasks.grading.lock import offline
 from rubricflow.tasks.grading.lock.induce import (
     MadeRubric,
@@ -333,7 +333,7 @@ def _of_score(bundle: Bundle) -> Iterator[Remark]:
     prompt names next to the scale."""
     low, high, _ = bundle.scale.bounds
     is_counted = all(criterion.count for criterion in bundle.whole)
-    if names_scores(bundle.text, bundle.scale) or any(trait.anchors for trait in bundle.traits) or is_counted:
+    if names_scores(bundle.text, *bundle.scale.bounds) or any(trait.anchors for trait in bundle.traits) or is_counted:
         return
     prose = bundle.text.strip()
     lacks = "the prose names fewer than two scores" if prose else "its prompt says of no score what it means"
@@ -347,7 +347,7 @@ def _of_traits(bundle: Bundle) -> Iterator[Remark]:
     prose = bundle.text.strip()
     explained = _EXPLAINED if registered.shape == "points" else frozenset()
     judged = [trait for trait in bundle.judged if trait.id not in explained]
-    bare = [trait for trait in judged if not trait.anchors and not names_scores(prose, trait)]
+    bare = [trait for trait in judged if not trait.anchors and not names_scores(prose, *trait.bounds)]
     if not bare:
         return
     # What makes each up is listed where no quote is asked for.
