@@ -266,9 +266,9 @@ def _of_concepts(study_file: str | Path) -> tuple[Study, Path]:
 def prices_of(plan: Plan) -> dict[str, Price]:
     """Model → its price, of the study's models those of which one is known now."""
     study, run = plan.study, plan.run
-    choices: list[Choice] = [*_judges(study), study.graph]
-    for judge in _judges(study):
-        choices += [judge.model_copy(update={"engine": judge.repair_engine})] if judge.repair_engine else []
+    judges = _judges(study)
+    choices: list[Choice] = [*judges, study.graph]
+    choices += [judge.model_copy(update={"engine": judge.repair_engine}) for judge in judges if judge.repair_engine]
     # Model → who answered for it, where its replies came in files that say so.
     providers: dict[str, str] = {}
     for stage in run.stages(Attempts):
