@@ -74,7 +74,7 @@ def fit_items(items: Sequence[Item], rater_id: str, study: Study, encoder: str |
     scopes = [Scope(one.drawn, found and found[1]) for (one, _), found in zip(collected, outcomes, strict=True)]
     rules = release_rules(scopes, study.release, marked)
     mappings = dict[str, ScaleMapping]()
-    candidates = list[dict[str, object]]()
+    candidates = []
     label_risks = list[dict[str, object]]()
     for ((labels, chosen, responses), bundle_id), decision, found in zip(collected, decisions, outcomes, strict=True):
         scope = labels.items[0] if bundle_id else POOLED

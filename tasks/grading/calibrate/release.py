@@ -205,7 +205,7 @@ def release_candidates(scope: Scope, levels: Levels, tolerance: float) -> dict[s
         labels = labels.take(np.zeros(len(labels), dtype=np.bool_))
         outcome = RiskRows(*np.empty((3, 0)), *np.empty((2, 0), dtype=np.bool_))
     human = labels.steps(labels.human)
-    found = dict[str, ReleaseCandidates]()
+    found = {}
     is_open = may_go(labels, outcome, levels)
     for index, (item, scale) in enumerate(zip(labels.items, labels.scales, strict=True)):
         rows = (labels.item == index) & is_open

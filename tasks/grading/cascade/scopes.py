@@ -52,8 +52,8 @@ def cascade_labels(steps: Sequence[pd.DataFrame], tolerance: float) -> tuple[dic
         return {}, {}
     every = pd.concat(steps).drop_duplicates("response_id").set_index("response_id").sort_index()
     of_step = [step.set_index("response_id").reindex(every.index) for step in steps]
-    labels = dict[str, CascadeLabels]()
-    idle = dict[str, str]()
+    labels = {}
+    idle = {}
     for item, rows in every.groupby("item_id"):
         own = [step.loc[rows.index] for step in of_step]
         # Without a row of its own a step's score is as wrong as can be, and never goes out.

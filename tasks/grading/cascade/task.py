@@ -205,8 +205,8 @@ def step_costs(
 
     InputError where dollars are limited, and those of a step are not known.
     """
-    usd = list[float]()
-    tokens = list[float]()
+    usd = []
+    tokens = []
     used = ["prompt_tokens", "completion_tokens"]
     for number, (own, step) in enumerate(zip(plan.steps, steps, strict=False), 1):
         calls = _read(run, step.attempts, ["response_id", "model", *used, "error"]).to_pandas()
@@ -330,7 +330,7 @@ def _as_one(
 def _routed(run: Run, step: StepTables, place: pd.DataFrame, rater_id: str, refused: Mapping[str, str]) -> pa.Table:
     """Predictions of the responses of these places, as the one rater's: what stopped goes out."""
     rows, own = _of_places(run, step.predictions, place)
-    reasons = list[str | None]()
+    reasons = []
     for out, reason, item in zip(own["stopped"], rows["route_reason"].to_pylist(), own["item_id"], strict=True):
         why = reason if reason in _CLOSED else refused.get(item) or refused.get(ALL) or "risk"
         reasons.append(None if out else why)

@@ -184,7 +184,7 @@ def _agreement(pooled: Mapping[tuple[float, float, float], Pooled], differences:
     scales = ("scale",) if several else ()
     rows = list[Cells]()
     compared = list[Cells]()
-    drawings = list[Drawing]()
+    drawings = []
     for scale, pairs in pooled.items():
         bars = []
         for pair, found in pairs.items():

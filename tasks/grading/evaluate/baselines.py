@@ -111,8 +111,8 @@ def _mean_and_pooled(
         pooled = [(pair, rows.assign(item_id=one)) for pair, rows in compared]
         sets.append((MEASURE, whole_set, pooled, on._replace(scales={one: whole_set.scale})))
     for metric, part, scored, setting in sets:
-        values = list[float]()
-        every = set[object]()
+        values = []
+        every = set()
         ends = None
         for pair, rows in scored:
             if rows.empty:

@@ -114,8 +114,8 @@ def _lost(part: ScoreSlice, on: Setting) -> Iterator[Record]:
     clusters, size = cluster_codes(part.rows["cluster"].to_numpy())  # of this part, which all pairs of people share
     with_codes = part.rows.assign(cluster=clusters)
     scale = part.scale or (0.0, 1.0, 1.0)
-    gaps = list[dict[str, Floats]]()
-    drawn = list[dict[str, Floats]]()
+    gaps = []
+    drawn = []
     shared = [np.empty(0, dtype=int)]
     for couple in combinations(on.people, 2):
         first, second = (f"human:{name}" for name in couple)

@@ -155,8 +155,8 @@ def _margins(pairs: pd.DataFrame, gradings: pd.DataFrame) -> tuple[Floats, Float
 
 def _people_agree(preferences: pd.DataFrame, on: Setting) -> Iterator[Record]:
     """How often two people say the same of a pair; nothing where no pair has two."""
-    same = list[float]()
-    codes = list[str]()
+    same = []
+    codes = []
     for (item, *_), votes in preferences.groupby(["item_id", *_PAIR])["vote"]:
         both = [float(one == other) for one, other in combinations(votes, 2)]
         same += both
@@ -171,7 +171,7 @@ def _best(pairs: pd.DataFrame, margin: Floats, on: Setting) -> Iterator[Record]:
     above each of them: of answers that share the first place one is drawn. Nothing where no item has such an answer."""
     sides = pairs.assign(margin=margin * pairs["preferred"])
     sides["better"] = np.where(pairs["preferred"] > 0, pairs["response_a"], pairs["response_b"])
-    first = list[float]()
+    first = []
     for _, rows in sides.groupby("item_id"):
         names = set(rows["response_a"]) | set(rows["response_b"])
         won = rows["better"].value_counts()

@@ -275,7 +275,7 @@ def credit(bundle: Bundle, levels: Sequence[CriterionLevel]) -> Credit:
     """Sorts an answer's levels. What another criterion rules out is neither counted nor missing, nor is a sub-point
     missing whose whole is earned without it."""
     worth = level_shares(bundle)
-    decided = dict[str, float]()
+    decided = {}
     for criterion, level, _ in levels:
         if level is not None and level <= criterion.top:
             decided[criterion.id] = worth[criterion.id][level]

@@ -146,8 +146,8 @@ def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool) 
     score = answer.final_score
     counts = score is not None and not repeated
     groups = told_credit(question, answer) if counts else Credit((), (), ())
-    highlights = list[Highlight[Marking]]()
-    numbered = list[tuple[int, str, str]]()
+    highlights = []
+    numbered = []
     for place, level in enumerate((*groups.counted, *groups.cost), 1):
         marking = Marking(place, level.criterion.weight > 0)
         highlights += [Highlight(quotation.start, quotation.end, marking) for quotation in level.quotations]

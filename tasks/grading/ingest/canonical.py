@@ -207,7 +207,7 @@ def chosen(chunk: Chunk) -> list[bool]:
 def scores(chunk: Chunk) -> list[Scores]:
     """The gradings of a chunk, rater by rater; InputError for a missing column, or what is neither a finite number nor
     one of the rater's words."""
-    graded = list[Scores]()
+    graded = []
     nothing = Mark(None, None)
     for rater in chunk.source.scores:
         read = marks_of(rater.words)
@@ -278,7 +278,7 @@ def pairs(chunk: Chunk) -> ChunkPairs:
     chunk.refuse_all(mapped.get("winner", ""), winners, lambda word: known[winners.index(word)] == "", rule)
     ids = as_ids(named["pair_id"]) if "pair_id" in mapped else items
     sides = {side: as_ids(named.get(f"response_{side}", [key and f"{key}:{side}" for key in ids])) for side in "ab"}
-    frames = list[pd.DataFrame]()
+    frames = []
     for side in "ab":
         own: dict[str, list[Any]] = {"response_id": sides[side], "text": named[f"text_{side}"], "item_id": items}
         frames.append(with_columns(chunk.frame, own))
@@ -309,7 +309,7 @@ def answer_tables(answers: Answers, graded: Sequence[Scores]) -> Tables:
 def grading_tables(response_id: Sequence[str], item_id: Sequence[str], graded: Sequence[Scores]) -> Tables:
     """Rows of `gradings` by all raters and, where one of them has a column of notes, of `notes`."""
     gradings = [schema(Gradings).empty_table()]
-    notes = list[pa.Table]()
+    notes = []
     for scores in graded:
         columns = {
             "response_id": response_id,
@@ -334,7 +334,7 @@ def grading_tables(response_id: Sequence[str], item_id: Sequence[str], graded: S
 
 def unit_table(ids: Sequence[str], words: Sequence[str], made_from: Sequence[str | None]) -> pa.Table:
     """Rows of `units` for all texts; ids: of their responses; made_from: as `responses` has it."""
-    rows = list[tuple[Any, ...]]()
+    rows = []
     for name, text, source in zip(ids, words, made_from, strict=True):
         rows += [(name, *unit) for unit in (trace_units if source == "trace" else units)(text)]
     columns = zip(*rows, strict=True) if rows else [()] * 5
@@ -345,7 +345,7 @@ def _table(row: type[Row], columns: Mapping[str, Any]) -> pa.Table:
     """A table of the contract's schema. columns: their cells, or a text or number for the same in every row; those that
     are not given are null."""
     count = len(columns["response_id"])
-    arrays = list[pa.Array]()
+    arrays = []
     for field in schema(row):
         cells = columns.get(field.name)
         if isinstance(cells, str | int):

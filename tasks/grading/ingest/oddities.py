@@ -49,8 +49,8 @@ class Oddities:
 
     def look(self, answers: Answers) -> None:
         """Look at the responses of a chunk."""
-        students = list[str]()
-        texts = list[str]()
+        students = []
+        texts = []
         for author, item, text in zip(answers.author_id, answers.item_id, answers.text, strict=True):
             letters = folded(text)
             students.append("" if author is None else f"{author}\0{item}")

@@ -64,7 +64,7 @@ def asap_sas(file: str, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(student_answer=frame["student_answer"].map(lambda text: _PARAGRAPH_MARK.sub("\n", text)))
     names = ("rubric_text", "key_elements", "possible_answers_text")
     parts = zip(*(frame[name] if name in frame else [None] * len(frame) for name in names), strict=True)
-    elements = list[list[str]]()
+    elements = []
     guides = list[str | None]()
     for rubric, listed, possible in parts:
         headings = [text for text in listed or () if text.rstrip().endswith(":")]
@@ -103,7 +103,7 @@ def mocha(file: str, frame: pd.DataFrame) -> pd.DataFrame:
 
     InputError for a data set that holds no records by id, or a record without its texts.
     """
-    rows = list[dict[str, Any]]()
+    rows = []
     keys = ("context", "question", "reference")
     for dataset in frame.columns:
         records = frame[dataset].iloc[0]
@@ -363,7 +363,7 @@ def sub_points(text: str, points: float) -> list[tuple[str, float]]:
     if len(marks) < 2:
         return []
     head = text[: begins[0]].strip()
-    parts = list[tuple[str, float]]()
+    parts = []
     for begin, mark, end in zip(begins, marks, [*begins[1:], len(text)], strict=True):
         part = (text[begin : mark.start()] + text[mark.end() : end]).strip()
         parts.append((f"{head}\n{part}".strip(), float(mark["points"])))

@@ -152,7 +152,7 @@ def _pairwise(cases: Sequence[Case], asked: Sequence[Case], calls: Sequence[Requ
     of_item: dict[str, list[int]] = defaultdict(list)
     for number, case in enumerate(cases):
         of_item[case.item_id].append(number)
-    gradings: dict[int, Grading] = {}
+    gradings = {}
     for members in of_item.values():
         sets = Counter(found.connected[members].tolist())
         (largest, size) = sets.most_common(1)[0]

@@ -79,8 +79,8 @@ class Doubted(NamedTuple):
 
 def sharers(decisions: Sequence[Decision]) -> dict[Place, int]:
     """Quote that holds → how many credited criteria share it, at least 1."""
-    spans = dict[Place, tuple[int, int]]()
-    unplaced = dict[Place, str]()
+    spans = {}
+    unplaced = {}
     for i, decision in enumerate(decisions):
         for j, row in enumerate(decision.evidence):
             # Those too that count for none because too many share them.

@@ -330,7 +330,7 @@ def quotes_in(explanation: str) -> list[str]:
 
 def explanations(foreign: Foreign, base: Path) -> dict[tuple[str, int], str]:
     """Response and number of the repetition → what the judge said."""
-    said = dict[tuple[str, int], str]()
+    said = {}
     numbers = Counter[str]()
     for row in foreign_rows(foreign, base):
         if row["explanation"] is not None:

@@ -63,7 +63,7 @@ def write_second_look(judged: JudgedAnswers, plan: Judge, base: Path, stage: str
     if run.finished(stage, names) == set(names):
         return None
     shard_of = dict[str, str]()
-    looks = list[support.SupportCase]()
+    looks = []
     for name in names:
         rows = run.shard(Judgments, before, name).to_pylist()
         shard_of |= {row["response_id"]: name for row in rows}
@@ -112,7 +112,7 @@ def _looks(judged: JudgedAnswers, rows: support.Rows) -> list[support.SupportCas
             by_others[row["response_id"]].append(row)
     distinct = sorted(set[str]().union(*(support.texts(cases[name], own) for (name, _), own in of_case.items())))
     vectors = dict(zip(distinct, minilm()(distinct), strict=True))
-    looks = list[support.SupportCase]()
+    looks = []
     for (name, _), own in of_case.items():
         looks += support.looks(cases[name], own, by_others[name], vectors)
     return looks
@@ -152,7 +152,7 @@ def requests(asked: Sequence[support.SupportCase], sampling: Sampling, structure
     made = []
     for some in (tuple(asked[first : first + PER_CALL]) for first in range(0, len(asked), PER_CALL)):
         shape = contract(len(some))
-        cases = list[str]()
+        cases = []
         for number, look in enumerate(some, 1):
             case = {"case": number, "looked_for": _line(look.looked_for), "passage": _line(look.passage)}
             cases.append(compact(case))

@@ -274,7 +274,7 @@ def second_look(
     called: Sequence[Called] = (),
 ) -> list[dict[str, Any]]:
     """Rows of `supports`, credits first. called: what a further judge said of those that it was asked about."""
-    said = dict[tuple[str, str, int], tuple[int, str]]()
+    said = {}
     for call in called:
         for number, one in (call.answer.value or {}).items():
             said[_of(call.answer.request.data[number - 1])] = one

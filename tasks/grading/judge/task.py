@@ -132,7 +132,7 @@ def _written(plan: Judge) -> tuple[type[Row], ...]:
 def shard_sizes(counts: Mapping[str, int], whole_items: bool = False) -> dict[str, int]:
     """Shard → number of its responses, items in the order of their ids; whole_items: no item is cut."""
     size = WHOLE_ITEMS if whole_items else SHARD
-    sizes = list[int]()
+    sizes = []
     free = 0
     for item_id in sorted(counts):
         left = counts[item_id]
@@ -221,7 +221,7 @@ def look_again(
                     log(line)
     for own in looked_at.values():
         run.drop(own.tables.judgments.stage)
-    tables = list[TableRef]()
+    tables = []
     for own in stated.values():
         looked: tuple[type[Row], ...] = (Supports,) if own.plan.support else ()
         tables += [run.ref(row, own.stage) for row in (*_written(own.plan), *looked)]
@@ -309,7 +309,7 @@ def _share_out(assignment: Assignment, shards: Sequence[Shard], placement: Place
     to_judge = sum(gap.stop - gap.start for gap in gaps)
     if not to_judge:
         return
-    cutting: list[Cutting] = []
+    cutting = []
 
     def pieces(workers: int) -> Iterator[Piece]:
         cutting.append(Cutting(to_judge, workers, plan, placement.piece))

@@ -44,7 +44,7 @@ class GradedItem:
         self._vectors = self._read.fit_transform([_readable(example.text) for example in self._graded])
         self._ranked: dict[float, list[int]] = {}
         # Score → examples that no labelled response has to miss: all of it, less the most that are kin of one.
-        available: dict[float, int] = {}
+        available = {}
         if plan.by == "level":
             scores = np.array([example.score for example in self._graded])
             is_cut = np.array([len(example.text) > LONGEST for example in self._graded])

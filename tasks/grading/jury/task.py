@@ -186,7 +186,7 @@ def _chosen_rule(
     told = unlabelled(shares, known["item_id"].to_numpy(), list(plan.families.values()), np.array(plan.voices))
     tried = trials(labels, told)
     rule, reason = chosen(plan.combine, tried, told)
-    of_fold: dict[str, Rule] = {}
+    of_fold = {}
     if rule.name == "weighted":
         ids = known.index[~(np.isnan(shares).any(axis=1) | np.isnan(human))]
         of_fold = dict(zip(ids, fold_rules(labels, told), strict=False))  # none where labels are too few

@@ -66,7 +66,7 @@ def off_scale(gradings: pa.Table, rubric_of: Mapping[str, Rubric]) -> list[Offen
         for trait in rubric.traits:
             ranges_of.setdefault(trait.id, {})[item] = trait
     ids = gradings.select(["response_id", "item_id", "rater_id"]).to_pandas()
-    offences = list[Offence]()
+    offences = []
     for part, ranges in sorted(ranges_of.items()):
         given = pc.map_lookup(gradings["trait_scores"], pa.scalar(part), "first") if part else gradings["score"]
         most = pc.map_lookup(gradings["signals"], pa.scalar(out_of(part)), "first")

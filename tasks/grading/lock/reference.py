@@ -90,7 +90,7 @@ def reference_points(answer: str, question: str) -> tuple[list[ReferencePoint], 
     named = [[number for things, number in asked.items() if _shares_word(things, block.heading)] for block in blocks]
     listed = sum(len(block.lines) for block in blocks if block.marker)
     whole = [number for number in asked.values() if len(asked) == 1 and not any(named) and listed > number]
-    points = list[ReferencePoint]()
+    points = []
     choices = list[ReferenceChoice]()
     current = None
     for block, by_heading in zip(blocks, named, strict=True):

@@ -34,15 +34,15 @@ def documents(files: Sequence[Path]) -> tuple[list[tuple[Path, Any, LogForm]], l
     """Every log among the files with its form, and the files of folders that are passed over: what no form tells, the
     studies of earlier calibrations, and plain tables next to a tool's own logs. InputError for a file given by name
     that is no log."""
-    found: list[tuple[Path, Any, LogForm]] = []
-    passed: list[str] = []
+    found = []
+    passed = []
     for given in files:
         if not given.exists():
             raise InputError("no such file", file=given)
         if not given.is_dir():
             found.append((given, *_told(document_of(given), given)))
             continue
-        inside: list[tuple[Path, Any, LogForm]] = []
+        inside = []
         for path in sorted(path for path in given.rglob("*") if path.is_file()):
             if any(part.endswith(STUDY) for part in path.relative_to(given).parts[:-1]):
                 continue

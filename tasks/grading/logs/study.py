@@ -70,9 +70,9 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
     """
     several = len(log.scales) > 1
     told = log.judge.told
-    middle = dict[str, float]()
-    rubrics = list[dict[str, Any]]()
-    remarks = list[str]()
+    middle = {}
+    rubrics = []
+    remarks = []
     is_exact = False
     for criterion, seen in log.scales.items():
         given = labels.loc[labels["criterion"] == criterion, "score"]

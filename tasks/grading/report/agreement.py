@@ -185,7 +185,7 @@ def agreement_section(figures: Figures, ranking: Ranking, labelled: int) -> Sect
     lines = _compared_rows(items, has_words)
     of_types = _compared_rows(types if len(types) > 1 else [], False)
     on = forest_axis([*lines, *of_types])
-    parts: list[Part] = []
+    parts = []
     if items:
         lead = "Calibrated scores of held-out answers, before any is withheld; the largest gap first. Bold: at least "
         parts += [Text(f"{lead}{WIDE_GAP:.2f} QWK below people."), *_compared_table(lines, on, "Question", has_words)]

@@ -57,7 +57,7 @@ def evidence_section(
             "placed",
         ),
     ]
-    lines = list[tuple[Content, ...]]()
+    lines = []
     for words, part, whole in rows:
         if worth[whole]:
             counted = f"{say.count(worth[part])} of {say.count(worth[whole])}"
@@ -192,7 +192,7 @@ def errors_section(
 def confusions(both: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[Part]:
     """Counts of answers by people's level and the machine's, a table a scale, that with most answers first; of a
     long scale neighbouring levels together."""
-    tables: list[Part] = []
+    tables = []
     by_scale = both.groupby(both["item_id"].map(scales))
     for scale, rows in sorted(by_scale, key=lambda pair: -len(pair[1]))[:MOST_SCALES]:
         low, high, step = scale

@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.tables.evaluation import STAGES
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import Columns, Page, Part, Section, Text, body
 from rubricflow.tasks.core.display.quotes import WorthOfQuotes
-from rubricflow.tasks.core.display.table import Cell, Cells, Row, Rows, Table, count
+from rubricflow.tasks.core.display.table import Cell, Row, Rows, Table, count
 from rubricflow.tasks.core.display.verdict import ReleaseVerdict, by_scope, verdict, wrong_words
 from rubricflow.tasks.core.display.worth import worth_section
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric
@@ -349,14 +349,14 @@ def next_step(
 def figure_tables(metrics: Rows, gates: Rows) -> list[Table]:
     """Agreement in every slice, the machine with the target before and after calibration and people with each other;
     and the gates."""
-    rows: list[Cells] = []
+    rows = []
     for row in metrics:
         if row["metric"] in SHOWN and (row["rater_a"] == "target") != (row["stage"] == "human"):
             figure = Cell(row["value"], row["low"], row["high"], None, 2, "interval", row["clusters"])
             name = row["slice"] if row["value_of"] == "all" else f"{row['slice']} {row['value_of']}"
             rows.append((name, row["metric"], STAGES[row["stage"]], figure, count(row["n"])))
     rows.sort(key=lambda cells: str(cells[0]) != "all")
-    judged: list[Cells] = []
+    judged = []
     for gate in gates:
         where = " ".join(name for name in (gate["slice"], gate["value_of"]) if name != "all")
         bounds = " to ".join("" if gate[end] is None else f"{gate[end]:g}" for end in ("least", "most"))

@@ -165,8 +165,8 @@ def check_critique(request: Request, reply: Reply) -> Checked[list[RubricFinding
     read = artifact_in(reply, critique_schema(rubric))
     if read.value is None:
         return Checked(None, read.violations)
-    wrong = list[str]()
-    found = list[RubricFinding]()
+    wrong = []
+    found = []
     for number, remark in enumerate(read.value["remarks"], 1):
         kind, words, quote, wording = (remark[key].strip() for key in ("kind", "remark", "quote", "wording"))
         if quote and find(quote, rubric.guide) is None:
@@ -216,7 +216,7 @@ def _shown(subject: ReviewedRubric) -> dict[str, str]:
         proposed = f" Proposed: {finding.wording}" if finding.wording else ""
         if finding.rule != "unnamed":  # what answers say stands among these, as data
             remarks.append(line(f"- {about}: {finding.text}{proposed}"))
-    answers: list[dict[str, Any]] = []
+    answers = []
     for one in subject.marks.apart[:_SHOWN] if subject.marks else ():
         answers.append({"answer": one.text[:_LONGEST], "people": one.people, "checklist": round(one.checklist, 2)})
     for group in subject.marks.unnamed[:_SHOWN] if subject.marks else ():
@@ -261,7 +261,7 @@ def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]
     """The base with the criteria of an artifact, without its examples, which label the old ones."""
     old = {criterion.id: criterion for criterion in base.criteria}
     criteria = []
-    sources = dict[str, tuple[str, ...]]()
+    sources = {}
     for group in artifact["groups"]:
         sign = -1 if group["id"] in old and old[group["id"]].weight < 0 else 1
         count = {"points": group["points"], "needs": group["needs"]}

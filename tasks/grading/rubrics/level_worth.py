@@ -172,7 +172,7 @@ def worth_findings(worths: Sequence[LevelWorth]) -> Iterator[RubricFinding]:
 
 def with_worths(rubric: Rubric, worths: Sequence[LevelWorth]) -> tuple[Rubric, list[RubricChange]]:
     """The rubric whose levels earn what they are worth, where its criteria still have these levels."""
-    made = list[RubricChange]()
+    made = []
     for worth in worths:
         own = worth.criteria.get(rubric.rubric_id, [])
         ids = tuple(one.id for one in rubric.criteria if one.id in own and one.levels == worth.levels)

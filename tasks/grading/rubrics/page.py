@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rubricflow.tasks.core.display import say
-from rubricflow.tasks.core.display.page import Grid, Page, Part, Section
+from rubricflow.tasks.core.display.page import Grid, Page, Section
 from rubricflow.tasks.core.display.table import Cell, Table, count
 from rubricflow.tasks.grading.rubrics.asked import KINDS
 from rubricflow.tasks.grading.rubrics.findings import RubricFinding
@@ -95,7 +95,7 @@ def _answers(number: int, name: str, marks: MarksOfRubric) -> Section:
         (say.name(one.response_id), one.people, one.checklist, say.cut(say.visible(one.text), _LONGEST))
         for one in marks.apart
     ]
-    parts: list[Part] = []
+    parts = []
     if apart:
         cells = [(text, say.number(people), say.number(checklist), what) for text, people, checklist, what in apart]
         parts += [Grid(scored, cells, style="", caption="Where checklist and people differ most")]

@@ -95,7 +95,7 @@ def _two_levels(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
 def _with_catch_alls(rubric: Rubric) -> tuple[Rubric, list[RubricChange]]:
     counting = [criterion for criterion in rubric.criteria if criterion.count]
     criteria = list(rubric.criteria)
-    made = list[RubricChange]()
+    made = []
     for catch in missing_catch_alls(rubric) if counting else ():
         about = grams(f"{catch.before} {catch.words}")
         parent = max(counting, key=lambda one: likeness(about, grams(one.text)))

@@ -130,7 +130,7 @@ def drifted(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame], grows: boo
     keys = [(str(a), str(b), str(c)) for a, b, c, size in counts.itertuples(index=False) if size >= FEWEST]
     shared = Counter(slice == "all" for _, slice, _ in keys)
     rows = []
-    paired = set[str]()
+    paired = set()
     is_single = len(new) == 1 and not grows
     for key in keys:
         first = next((part[key] for part in logs[len(old) :] if key in part), None)

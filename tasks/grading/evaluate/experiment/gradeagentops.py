@@ -157,7 +157,7 @@ def by_type(baseline: ExperimentArm, full: ExperimentArm, plan: BootstrapPlan) -
 
 def by_item(baseline: ExperimentArm, full: ExperimentArm, plan: BootstrapPlan) -> Table:
     """Figure 4: change in error, question by question."""
-    rows = list[Cells]()
+    rows = []
     bars = list[Bar]()
     for item in sorted(baseline.scores["item_id"].unique()):
         gains, n = _gains(_only(baseline, "item_id", item), _only(full, "item_id", item), plan)
@@ -223,8 +223,8 @@ def memory(arms: Mapping[str, ExperimentArm], pairs: Sequence[ArmPair], plan: Bo
 def efficiency(arms: Sequence[ExperimentArm]) -> Table:
     """Table 10: calls and their cost, per response that was asked about."""
     rows = list[Cells]()
-    attempts = list[Bar]()
-    seconds = list[Bar]()
+    attempts = []
+    seconds = []
     for arm in arms:
         calls = per_response(arm.attempts)
         if calls.empty:

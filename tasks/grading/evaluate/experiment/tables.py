@@ -98,7 +98,7 @@ def decisions(arms: Sequence[ExperimentArm]) -> Table:
     for arm in arms:
         metrics = arm.metrics[arm.metrics["metric"].isin(FIGURES)].set_index("metric")
         n = int(metrics["n"].max()) if len(metrics) else 0
-        cells = list[Cell]()
+        cells = []
         for metric in FIGURES:
             if metric not in metrics.index:
                 cells.append(Cell(None))
@@ -195,7 +195,7 @@ def rulers_tables(arms: Mapping[str, ExperimentArm], setting: Rulers, plan: Boot
     kappas = list[Cells]()
     tokens = list[Cells]()
     figures = list[Panel | LevelShares]()
-    bars = list[Bar]()
+    bars = []
     for start, label in enumerate(labels):
         of_label = slice(start * len(methods), (start + 1) * len(methods))
         alike = shared[of_label]
@@ -237,8 +237,8 @@ def _alike(arms: Sequence[ExperimentArm]) -> list[ExperimentArm]:
 def calibration_size(arms: Mapping[str, ExperimentArm], setting: CalibrationSize, plan: BootstrapPlan) -> Table:
     """Tables 3 and 11: the same held-out responses, phase III fitted to more and more labels."""
     rows = list[Cells]()
-    missing = list[str]()
-    frames = dict[tuple[str, int], pd.DataFrame]()
+    missing = []
+    frames = {}
     for name in setting.arms:
         uncalibrated = arms[name].held_out
         frames[name, 0] = uncalibrated.assign(calibrated=uncalibrated["raw"])
@@ -274,7 +274,7 @@ def perturbation(arms: Mapping[str, ExperimentArm], setting: Perturbation, plan:
     variants = [STANDARD, *(variant for variant in setting.variants if variant != STANDARD)]
     words = [say.worded(variant) for variant in variants]
     rows = list[Cells]()
-    panels = list[Panel]()
+    panels = []
     every = _alike([arms[presented(name, variant)] for name in setting.arms for variant in variants])
     for place, name in enumerate(setting.arms):
         agreements = [_held_out(arm, plan) for arm in every[place * len(variants) :][: len(variants)]]

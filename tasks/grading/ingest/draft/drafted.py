@@ -156,7 +156,7 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     mapping = {"response_id": response, "item_id": item, "author_id": author, "author_name": author_name}
     source["responses"] = {key: column for key, column in mapping.items() if column} | source["responses"]
     rows = made()
-    scores = list[str]()
+    scores = []
     words_of, out_of = dict[str, dict[str, float | None]](), dict[str, set[float]]()
     for column in flat.scores:
         words = words_of_marks(rows[column]) if isinstance(column, str) and column in rows.columns else None

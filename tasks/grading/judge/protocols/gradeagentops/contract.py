@@ -111,7 +111,7 @@ def schema(bundle: Bundle, demand: Demand) -> dict[str, Any]:
 
 def fields(bundle: Bundle, demand: Demand) -> tuple[str, ...]:
     """The fields asked for, a subscore at a time, and points as the criteria that they are."""
-    names = list[str]()
+    names = []
     for name in in_order(demand):
         if name == "points":
             names += [numbered(bundle).points[number].id for number in demand.points]
@@ -187,7 +187,7 @@ def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
         else:
             broken["rationale"] = "missing" if prose is None else "malformed"
     entries = artifact.get("subscores")
-    subscores = dict[str, float]()
+    subscores = {}
     stated = entries if isinstance(entries, dict) else {}
     for trait in demand.traits:
         value, problem = _number(stated.get(trait.id), trait, notes)
