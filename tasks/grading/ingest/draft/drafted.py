@@ -7,20 +7,28 @@ looks at the rows that the source makes until then.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.settings.data import QUESTION, ROW, Pattern, Source
 from rubricflow.tasks.core.store.cells import EssayCell, text_or_none
-from rubricflow.tasks.core.store.reshape import Counted, matching, questions_of, reshaped
+from rubricflow.tasks.core.store.reshape import Counted, reshaped
 from rubricflow.tasks.core.store.sheets import told_apart
 from rubricflow.tasks.core.text.markup import is_markup, plain
-from rubricflow.tasks.core.text.tokens import decimal_of, mark_of
-from rubricflow.tasks.grading.ingest.draft.guess import is_label, words_of_marks
-from rubricflow.tasks.grading.ingest.draft.roles import Roles, is_named, points_in
+from rubricflow.tasks.core.text.tokens import Mark, decimal_of, mark_of
+from rubricflow.tasks.grading.ingest.draft.guess import words_of_marks
+from rubricflow.tasks.grading.ingest.draft.roles import (
+    Roles,
+    as_rows,
+    is_named,
+    points_in,
+    points_in_names,
+    wide_columns,
+)
 
 UNWRITTEN = "WRITE HERE"
 """What stands, in a file that `init` wrote, where a person has to write something."""
@@ -48,7 +56,6 @@ _LONGEST_ID = 12
 """Characters of what may be a question's id in a column's name."""
 _ROUNDING = 0.0051
 """Points by which a sum may miss its total."""
-_TRAILING = re.compile(r" \(column \d+\)$")
 
 
 @dataclass(frozen=True)
@@ -113,8 +120,8 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     for name in _MADE:
         while names[name] in frame.columns:
             names[name] += "_"
-    wide = _wide(roles, names)
-    flat = _flat(roles, names, wide) if wide else roles
+    wide = wide_columns(roles, names)
+    flat = as_rows(roles, names, wide) if wide else roles
     source: dict[str, Any] = {"file": file, "blank": list(roles.blank), "wide": wide, "html": roles.html}
     source["responses"] = {"text": flat.answer}
     counted = Counted()
@@ -140,9 +147,7 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
         source["html"] = True
         rows = made()
     numbered = _item_id(flat, rows, known.ids)
-    item = flat.item or names["question_id"]
-    if numbered is not None:
-        item = names["question_id"]
+    item = flat.item if flat.item and numbered is None else names["question_id"]
     source |= {"repeats": {}, "labels": {}, "names": {}, "numbered": {} if numbered is None else {item: numbered}}
     rows = made()
     namesakes, group = _namesakes(flat, item, rows)
@@ -156,33 +161,34 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     mapping = {"response_id": response, "item_id": item, "author_id": author, "author_name": author_name}
     source["responses"] = {key: column for key, column in mapping.items() if column} | source["responses"]
     rows = made()
-    scores = []
-    words_of, out_of = dict[str, dict[str, float | None]](), dict[str, set[float]]()
-    for column in flat.scores:
-        words = words_of_marks(rows[column]) if isinstance(column, str) and column in rows.columns else None
+    totals = [mark_of(cell) for cell in rows[roles.total]] if roles.total in rows.columns else []
+    words_of = {}
+    out_of: dict[str, set[float]] = defaultdict(set)
+    for column in map(str, flat.scores):
+        words = words_of_marks(rows[column]) if column in rows.columns else None
         if words is None:
             continue
-        cells = [str(cell) for cell in rows[column]]
-        said = [mark_of(cell) for cell in cells]
-        for key, mark in zip(rows[item], said, strict=True):
+        points = []
+        for key, cell in zip(rows[item], rows[column], strict=True):
+            mark = mark_of(cell)
+            points.append(mark.points if mark else words.get(cell.strip()))
             if mark and mark.most:
-                out_of.setdefault(key.strip(), set()).add(mark.most)
-        values = [mark.points if mark else words.get(cell.strip()) for mark, cell in zip(said, cells, strict=True)]
-        if any(values):  # all 0 are what nobody has marked yet
-            scores.append(str(column))
-            words_of[scores[-1]] = words
-            rows = rows.assign(**{scores[-1]: ["" if value is None else repr(value) for value in values]})
+                out_of[key.strip()].add(mark.most)
+        if any(points):  # all 0 are what nobody has marked yet
+            words_of[column] = words
+            rows = rows.assign(**{column: pd.Series(points, rows.index, float)})
+    scores = list(words_of)
     source["groups"] = {_slug(group): group for group in flat.groups}
     raters = ["teacher"] if roles.title and len(scores) == 1 else told_apart([_slug(column) for column in scores])
     source["scores"] = [
         {"rater": rater, "score": column}
-        | ({"words": words_of[column]} if words_of[column] else {})
-        | ({"notes": names["comment"]} if names["comment"] in rows.columns else {})
-        for rater, column in zip(raters, scores, strict=True)
+        | ({"words": words} if words else {})
+        | ({"notes": names["comment"]} if names["comment"] in wide else {})
+        for rater, (column, words) in zip(raters, words_of.items(), strict=True)
     ]
-    by_number = _points_in_names(roles, wide, file, frame.columns.tolist())
+    by_number = points_in_names(roles, wide, file, frame.columns.tolist())
     groups = ((str(key).strip(), part) for key, part in rows.groupby(item, sort=False))
-    items = [_item(flat, key, part, scores, by_number, out_of.get(key, set())) for key, part in groups if key]
+    items = [_item(flat, key, part, scores, by_number, out_of[key]) for key, part in groups if key]
     order = {name: place for place, name in enumerate(counted.ids.get(item, {}).values())}
     items.sort(key=lambda entry: order.get(entry.item_id, 0))
     asks_wording = any(entry.question is None or entry.varies for entry in items)
@@ -190,60 +196,22 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
         source["items"] = {"item_id": item, "question": flat.question}
         if flat.reference and _texts(rows, flat.reference) and not _varies(rows, item, flat.reference):
             source["items"]["reference_answer"] = flat.reference
-    marks = _numbers(rows[scores].to_numpy().flat)
+    marks = _marks(rows, scores)
     total = points_in(roles.total) if roles.total else None
-    if total is None and roles.total in rows.columns:
-        total = max((mark.most for cell in rows[roles.total] if (mark := mark_of(cell)) and mark.most), default=None)
+    if total is None:
+        total = max((mark.most for mark in totals if mark and mark.most), default=None)
     return Draft(
         source={key: value for key, value in source.items() if value},
         items=tuple(items),
         answers=len(rows),
-        marked=int((rows[scores] != "").any(axis=1).sum()),
+        marked=int(rows[scores].notna().any(axis=1).sum()),
         step=next((step for step in STEPS if all(is_on_grid(mark, step) for mark in marks)), STEPS[-1]),
         asks_wording=asks_wording,
         by_row=ROW in source["labels"].get(names["answer_id"], ()),
         student=tuple(name for name in student if name not in source["repeats"]),
         namesakes=namesakes,
-        remarks=(*_unusual(words_of, rows, roles), *_remarks(roles, items, rows, scores, total)),
+        remarks=(*_unusual(words_of, rows, roles), *_remarks(roles, items, rows, scores, totals, total)),
         total=total,
-    )
-
-
-def _wide(roles: Roles, names: Mapping[str, str]) -> dict[str, Pattern]:
-    """What `wide` says: new column → the question's columns."""
-    if not roles.wide:
-        return {}
-    several: dict[str, Pattern | None] = {"answer": roles.answer, "question": roles.question}
-    several |= {"model_answer": roles.reference, "possible": roles.points}
-    several |= {"mark": next(filter(_is_pattern, roles.scores), None), "comment": roles.notes}
-    wide = {names[name]: pattern for name, pattern in several.items() if pattern is not None and _is_pattern(pattern)}
-    return {
-        name: {"right_of": names[pattern["right_of"]]} if isinstance(pattern, dict) else pattern
-        for name, pattern in wide.items()
-    }
-
-
-def _is_pattern(pattern: Pattern | None) -> bool:
-    return pattern is not None and (not isinstance(pattern, str) or "{n}" in pattern)
-
-
-def _flat(roles: Roles, names: Mapping[str, str], wide: Container[str]) -> Roles:
-    """The roles of the columns that a wide file has once it is a row an answer."""
-    new = {name: column for name, column in names.items() if column in wide}
-    question = new.get("question", "question" if "{question}" in str(roles.answer) else None)
-    if isinstance(roles.answer, tuple) and not all(map(is_label, roles.answer)):
-        question = QUESTION
-    scores = [new["mark"]] if "mark" in new else []
-    one_each = [pattern for pattern in roles.scores if not _is_pattern(pattern)]
-    return replace(
-        roles,
-        answer=names["answer"],
-        item=QUESTION,
-        question=question,
-        reference=new.get("model_answer"),
-        scores=(*scores, *one_each),
-        points=new.get("possible"),
-        response=None,
     )
 
 
@@ -268,9 +236,8 @@ def _namesakes(roles: Roles, item: str, rows: pd.DataFrame) -> tuple[dict[str, l
     doubled = _doubled(rows, [*roles.student, item])
     words = rows[list(roles.student)].to_numpy().flatten()
     # Names are words without a number or an address.
-    are_names = roles.student == roles.names or 2 * sum(bool(re.search(r"[\d@]", word)) for word in words) < sum(
-        words != ""
-    )
+    numbered = sum(bool(re.search(r"[\d@]", word)) for word in words)
+    are_names = roles.student == roles.names or 2 * numbered < sum(words != "")
     if not roles.student or doubled.empty or not are_names:
         return {}, []
     for group in roles.groups:
@@ -319,36 +286,15 @@ def _response_id(
     return names["answer_id"]
 
 
-def _points_in_names(roles: Roles, wide: Mapping[str, Pattern], file: str, header: Sequence[str]) -> dict[str, float]:
-    """Question's number (or "" for all) → the most points, where a column's name has them: "1.0" right of a Canvas
-    question, "Frage 1 (4 P.)", or "Punkte / 10" of a file with one column of marks."""
-    points = {}
-    for question in questions_of(header, wide, file) if wide else ():
-        for name in wide:  # the last one that has any
-            column = question.columns.get(name, "")
-            if value := decimal_of(_TRAILING.sub("", column)) or points_in(column):
-                points[question.words[QUESTION]] = value
-    named = [name for name in (*roles.scores, roles.points) if isinstance(name, str)]
-    if roles.points and "{points}" in str(roles.points):
-        named = [column for column in header if matching(str(roles.points)).fullmatch(column)]
-    alone = [value for name in named if "{" not in name and (value := points_in(name))]
-    return points or ({"": max(alone)} if alone else {})
-
-
 def _item(
-    roles: Roles,
-    key: str,
-    rows: pd.DataFrame,
-    scores: Sequence[str],
-    by_number: Mapping[str, float],
-    out_of: Collection[float],
+    roles: Roles, key: str, rows: pd.DataFrame, scores: list[str], by_number: dict[str, float], out_of: set[float]
 ) -> DraftedItem:
-    """A question of its answers; by_number: see `_points_in_names`; out_of: what its marks say that they are out of."""
+    """A question of its answers; by_number: see `points_in_names`; out_of: what its marks say that they are out of."""
     wording = _only(rows, roles.question)
     place = rows[QUESTION].iloc[0] if QUESTION in rows.columns else ""
     named = by_number.get(place, by_number.get("", points_in(wording or "", is_header=False)))
-    points = out_of or _numbers(_texts(rows, roles.points))
-    best = max(_numbers(rows[list(scores)].to_numpy().flat), default=None)
+    points = out_of or [value for cell in _texts(rows, roles.points) if (value := decimal_of(cell)) is not None]
+    best = max(_marks(rows, scores), default=None)
     varies = len(set(_texts(rows, roles.question))) > 1
     return DraftedItem(key, wording, _only(rows, roles.reference), max(points, default=named), best, varies)
 
@@ -374,8 +320,8 @@ def _squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
-def _numbers(cells: Any) -> list[float]:
-    return [value for cell in cells if (value := decimal_of(cell)) is not None]
+def _marks(rows: pd.DataFrame, scores: list[str]) -> list[float]:
+    return [mark for mark in rows[scores].to_numpy().flat if mark == mark]
 
 
 def _unusual(words_of: Mapping[str, Mapping[str, float | None]], rows: pd.DataFrame, roles: Roles) -> Iterator[str]:
@@ -384,10 +330,10 @@ def _unusual(words_of: Mapping[str, Mapping[str, float | None]], rows: pd.DataFr
         read = [f"'{word}' as {'no mark' if number is None else format(number, 'g')}" for word, number in words.items()]
         if read:
             yield f"'{column}': read {', '.join(read)}; `words` in the study says so, and can say otherwise"
-    for name in set(rows.columns) - {roles.total, roles.answer, roles.question} if not words_of else ():
+    for name in () if words_of else rows.columns.difference([roles.total, roles.answer, roles.question]):
         cells = list(filter(None, dict.fromkeys(rows[name])))
         is_short = 0 < sum(map(len, cells)) <= _LONGEST_ID * len(cells)
-        if is_named(str(name), "score") and is_short and words_of_marks(cells) is None:
+        if is_named(name, "score") and is_short and words_of_marks(cells) is None:
             shown = ", ".join(f"'{cell}'" for cell in cells[:3])
             yield (
                 f"'{name}' is called marks and holds no numbers ({shown}): no mark was read. Say in the study what "
@@ -396,7 +342,12 @@ def _unusual(words_of: Mapping[str, Mapping[str, float | None]], rows: pd.DataFr
 
 
 def _remarks(
-    roles: Roles, items: Sequence[DraftedItem], rows: pd.DataFrame, scores: Sequence[str], total: float | None
+    roles: Roles,
+    items: Sequence[DraftedItem],
+    rows: pd.DataFrame,
+    scores: list[str],
+    totals: Sequence[Mark | None],
+    total: float | None,
 ) -> Iterator[str]:
     """What does not agree: spellings of a question, marks with their question's points, points with the total's, marks
     with their total; and many marks of 0, as Canvas writes for an answer that nobody has graded."""
@@ -409,17 +360,16 @@ def _remarks(
     most = sum(known) if len(known) == len(items) else None
     if total and most and abs(total - most) > _ROUNDING:
         yield f"the questions' points add up to {most:g}, and '{roles.total}' says {total:g}"
-    if roles.total in rows.columns and len(scores) == 1:
-        totals = [mark.points if (mark := mark_of(cell)) else None for cell in rows[roles.total]]
-        numbers = pd.DataFrame({"sum": rows[scores[0]].map(decimal_of), "total": totals}, dtype=float)
-        sums = numbers["sum"].groupby(level=0).sum()
-        whole_marks = numbers["total"].groupby(level=0).last().dropna()
+    if totals and len(scores) == 1:
+        points = pd.Series([mark and mark.points for mark in totals], rows.index, float)
+        sums = rows[scores[0]].groupby(level=0).sum()
+        whole_marks = points.groupby(level=0).last().dropna()
         wrong = disagreeing_sums(sums[whole_marks.index], whole_marks, total / most if total and most else None)
         shown = "; ".join(f"row {row + 1}: {value:g} and {whole:g}" for row, value, whole in wrong[:3])
         if wrong:
             of_all = f"{len(wrong)} of {len(whole_marks)} rows"
             yield f"the marks do not add up to '{roles.total}' in {of_all}: {shown}{'; …' if len(wrong) > 3 else ''}"
-    marks = _numbers(rows[list(scores)].to_numpy().flat)
+    marks = _marks(rows, scores)
     zeros = marks.count(0.0)
     if zeros >= max(2, len(marks) / 4):
         yield (

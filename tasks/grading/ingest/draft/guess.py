@@ -14,13 +14,12 @@ from rubricflow.tasks.core.contracts.settings.data import Pattern
 from rubricflow.tasks.core.store.reshape import matching
 from rubricflow.tasks.core.text.markup import is_markup
 from rubricflow.tasks.core.text.tokens import decimal_of, mark_of
-from rubricflow.tasks.grading.ingest.draft.roles import Roles, is_named, place_of_points, without_points
+from rubricflow.tasks.grading.ingest.draft.roles import Roles, is_label, is_named, place_of_points, without_points
 
 _TEXT = 15
 """Characters of an average cell from which a column may hold answers."""
 _MARKED_UP = 0.5
 """Share of the answers from which a column is one of HTML."""
-_LABEL = re.compile(r"\W*[^\W\d]*\W*\d{1,3}\W?[^\W\d]?\W*")
 _ASKING = ("?", "？")
 _ENDS = (*_ASKING, ".", "。", "!", ":", "…")
 _FLAGGED = re.compile(r"([0-9][0-9.,/% ]*?)\s*(?:[*†#!?]{1,3}|[\s(\[,;–—-]+[^0-9]{1,40})")
@@ -84,11 +83,6 @@ def words_of_marks(cells: Iterable[str]) -> dict[str, float | None] | None:
         for cell, mark in flagged.items()
         if mark or not any(map(str.isdigit, unicodedata.normalize("NFKC", cell)))
     }
-
-
-def is_label(text: str) -> bool:
-    """Whether a text names a question without asking it: 'Frage 3a', '2.', 'Q7'."""
-    return bool(_LABEL.fullmatch(without_points(text)))
 
 
 def guessed(columns: Sequence[Column]) -> Roles:

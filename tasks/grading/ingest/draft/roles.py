@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from typing import Any
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.data import QUESTION, Pattern
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
-from rubricflow.tasks.core.store.reshape import matching
-from rubricflow.tasks.core.text.tokens import UNIT_OF_POINTS
+from rubricflow.tasks.core.store.reshape import matching, questions_of
+from rubricflow.tasks.core.text.tokens import UNIT_OF_POINTS, decimal_of
 
 PLATFORMS = Path(__file__).parents[1] / "platforms"
 
@@ -67,6 +67,49 @@ class Roles:
     def wide(self) -> bool:
         """Whether a row holds the answers to several questions."""
         return self.answer is not None and (not isinstance(self.answer, str) or f"{{{QUESTION}}}" in self.answer)
+
+
+def wide_columns(roles: Roles, names: Mapping[str, str]) -> dict[str, Pattern]:
+    """What `wide` says: new column → the question's columns."""
+    if not roles.wide:
+        return {}
+    several = {
+        "answer": roles.answer,
+        "question": roles.question,
+        "model_answer": roles.reference,
+        "possible": roles.points,
+        "mark": next(filter(_is_pattern, roles.scores), None),
+        "comment": roles.notes,
+    }
+    return {
+        names[name]: {"right_of": names[pattern["right_of"]]} if isinstance(pattern, dict) else pattern
+        for name, pattern in several.items()
+        if pattern is not None and _is_pattern(pattern)
+    }
+
+
+def _is_pattern(pattern: Pattern | None) -> bool:
+    return pattern is not None and (not isinstance(pattern, str) or "{n}" in pattern)
+
+
+def as_rows(roles: Roles, names: Mapping[str, str], wide: Container[str]) -> Roles:
+    """The roles of the columns that a wide file has once it is a row an answer."""
+    new = {name: column for name, column in names.items() if column in wide}
+    question = new.get("question", "question" if "{question}" in str(roles.answer) else None)
+    if isinstance(roles.answer, tuple) and not all(map(is_label, roles.answer)):
+        question = QUESTION
+    scores = [new["mark"]] if "mark" in new else []
+    one_each = [pattern for pattern in roles.scores if not _is_pattern(pattern)]
+    return replace(
+        roles,
+        answer=names["answer"],
+        item=QUESTION,
+        question=question,
+        reference=new.get("model_answer"),
+        scores=(*scores, *one_each),
+        points=new.get("possible"),
+        response=None,
+    )
 
 
 class Platform(Frozen):
@@ -137,6 +180,8 @@ def _matches(pattern: str, header: Sequence[str]) -> list[str]:
 
 _WHOLE = frozenset({"name", "last_name", "response", "group", "total"})
 """Roles whose names stand within those of many other columns."""
+_LABEL = re.compile(r"\W*[^\W\d]*\W*\d{1,3}\W?[^\W\d]?\W*")
+_TRAILING = re.compile(r" \(column \d+\)$")
 _LETTERS = str.maketrans({"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "æ": "ae", "ı": "i"})
 """Letters that Unicode does not part into a plain one and an accent."""
 
@@ -199,6 +244,22 @@ def points_in(text: str, is_header: bool = True) -> float | None:
     return None if place is None else _number(text[slice(*place)])
 
 
+def points_in_names(roles: Roles, wide: Mapping[str, Pattern], file: str, header: Sequence[str]) -> dict[str, float]:
+    """Question's number (or "" for all) → the most points, where a column's name has them: "1.0" right of a Canvas
+    question, "Frage 1 (4 P.)", or "Punkte / 10" of a file with one column of marks."""
+    points = {}
+    for question in questions_of(header, wide, file) if wide else ():
+        for name in wide:  # the last one that has any
+            column = question.columns.get(name, "")
+            if value := decimal_of(_TRAILING.sub("", column)) or points_in(column):
+                points[question.words[QUESTION]] = value
+    named = [name for name in (*roles.scores, roles.points) if isinstance(name, str)]
+    if roles.points and "{points}" in str(roles.points):
+        named = [column for column in header if matching(str(roles.points)).fullmatch(column)]
+    alone = [value for name in named if "{" not in name and (value := points_in(name))]
+    return points or ({"": max(alone)} if alone else {})
+
+
 def without_points(text: str) -> str:
     """A header without its points."""
     for form in _FORMS:
@@ -206,6 +267,11 @@ def without_points(text: str) -> str:
             start = match.start() + (match[0][:1] in "?.!)" or match[0][:1].isdigit())
             return (text[:start] + text[match.end() :]).rstrip(" ,;:–—-")
     return text
+
+
+def is_label(text: str) -> bool:
+    """Whether a text names a question without asking it: 'Frage 3a', '2.', 'Q7'."""
+    return bool(_LABEL.fullmatch(without_points(text)))
 
 
 def _number(digits: str) -> float:
