@@ -110,12 +110,8 @@ def least_costs(rows: StepRisks, times: npt.NDArray[np.float32], terms: CascadeT
     samples = zip(*(column.T for column in _tried_often(rows, policies, terms, times)), strict=True)
     for tried, size in zip(map(_Tried._make, samples), times.sum(axis=0), strict=True):
         enough = size >= fewest_without_error(terms.target, terms.confidence)
-        yield _cheapest(rows, policies, tried, terms) if enough else None
-
-
-def _cheapest(rows: StepRisks, policies: Floats, tried: _Tried, terms: CascadeTerms) -> ChosenLimits | None:
-    at = _last_passed(tried, *_chance(rows, tried, terms), tried.cost)
-    return None if at is None else _limits(policies, tried, at, terms.confidence)
+        at = _last_passed(tried, *_chance(rows, tried, terms), tried.cost) if enough else None
+        yield None if at is None else _limits(policies, tried, at, terms.confidence)
 
 
 def _last_passed(tried: _Tried, allowed: Ints, chance: Floats, costs: Floats) -> int | None:

@@ -175,7 +175,14 @@ def one_rater(
         bundle_of = {item: bundle_of[rubric] for item, rubric in of_items.items()}
         costs = {row["step"]: row["cost"] for row in run.read(limits).to_pylist()}
         scopes = list(_scopes(run, study, steps, [costs[step] for step in sorted(costs)], [*of_items]))
-        run.commit(scored, RULES, _rules(run, study, steps, scopes, rater["rater_id"]))
+        mappings = pa.concat_tables([run.read(step.calibrations) for step in steps]).to_pylist()
+        rules: dict[type[Row], Rows] = {
+            Calibrations: {row["calibration_id"]: row for row in mappings}.values(),
+            Candidates: [],
+            ReleaseRules: [rule_row(found, study.release) for found in scopes],
+            LabelRisks: [row for found in scopes for row in label_rows(found, rater["rater_id"])],
+        }
+        run.commit(scored, RULES, rules)
         refused = {one.scope: one.refused for one in scopes if one.refused}
         for shard, batch in enumerate(run.batches(responses, ["response_id"], _BATCH)):
             name = f"{shard:05d}"
@@ -183,17 +190,21 @@ def one_rater(
                 continue
             place = _places(_told(run, steps, batch["response_id"]), of_scope)
             parts = [(step, place[place["step"] == at]) for at, step in enumerate(steps)]
-            judgments, gradings = (
-                pa.concat_tables([_as_one(run, getattr(step, table), part, rater, bundle_of) for step, part in parts])
-                for table in ("judgments", "gradings")
-            )
-            run.commit(judged, name, {Judgments: judgments, Gradings: gradings, Attempts: []})
+            made: dict[type[Row], Rows] = {Attempts: []}
+            for row, table in ((Judgments, "judgments"), (Gradings, "gradings")):
+                of_steps = [_of_places(run, getattr(step, table), part) for step, part in parts]
+                made[row] = pa.concat_tables(
+                    _with_texts(rows, {**rater, "bundle_id": own["item_id"].map(bundle_of)}) for rows, own in of_steps
+                )
+            run.commit(judged, name, made)
             routed = [_routed(run, step, part, rater["rater_id"], refused) for step, part in parts]
-            run.commit(scored, name, {Predictions: pa.concat_tables(routed), Escalations: _escalations(place)})
+            steps_of = place.assign(response_id=place.index, step=place["step"] + 1)
+            escalated = pa.Table.from_pandas(steps_of, preserve_index=False)
+            run.commit(scored, name, {Predictions: pa.concat_tables(routed), Escalations: escalated})
         run.commit(scored, "all", {Predictions: []})
     tables = (Calibrations, Candidates, ReleaseRules, LabelRisks, Predictions, Escalations)
-    made = [run.ref(row, judged) for row in (Judgments, Gradings, Attempts)]
-    return CascadeTables(*made, *(run.ref(row, scored) for row in tables))
+    own = (run.ref(row, judged) for row in (Judgments, Gradings, Attempts))
+    return CascadeTables(*own, *(run.ref(row, scored) for row in tables))
 
 
 def step_costs(
@@ -319,14 +330,6 @@ def _with_texts(rows: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
     return rows
 
 
-def _as_one(
-    run: Run, refs: Sequence[TableRef], place: pd.DataFrame, rater: Mapping[str, str], bundle_of: Mapping[str, str]
-) -> pa.Table:
-    """Rows of judgments or gradings of the responses of these places, as the one rater's, under its own bundles."""
-    rows, own = _of_places(run, refs, place)
-    return _with_texts(rows, {**rater, "bundle_id": own["item_id"].map(bundle_of)})
-
-
 def _routed(run: Run, step: StepTables, place: pd.DataFrame, rater_id: str, refused: Mapping[str, str]) -> pa.Table:
     """Predictions of the responses of these places, as the one rater's: what stopped goes out."""
     rows, own = _of_places(run, step.predictions, place)
@@ -336,21 +339,3 @@ def _routed(run: Run, step: StepTables, place: pd.DataFrame, rater_id: str, refu
         reasons.append(None if out else why)
     route = ["release" if out else "review" for out in own["stopped"]]
     return _with_texts(rows, {"rater_id": rater_id, "route": route, "route_reason": reasons})
-
-
-def _rules(
-    run: Run, study: Study, steps: Sequence[StepTables], scopes: Sequence[ScopeLimits], rater_id: str
-) -> dict[type[Row], Rows]:
-    """The mappings of all steps, and what may be released of the cascade as a whole."""
-    every = pa.concat_tables([run.read(step.calibrations) for step in steps]).to_pylist()
-    return {
-        Calibrations: list({row["calibration_id"]: row for row in every}.values()),
-        Candidates: [],
-        ReleaseRules: [rule_row(found, study.release) for found in scopes],
-        LabelRisks: [row for found in scopes for row in label_rows(found, rater_id)],
-    }
-
-
-def _escalations(place: pd.DataFrame) -> list[dict[str, object]]:
-    columns = place.assign(response_id=place.index, step=place["step"] + 1)
-    return [{str(name): value for name, value in row.items()} for row in columns.to_dict("records")]

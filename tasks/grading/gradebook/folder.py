@@ -158,7 +158,11 @@ def answer_part(question: GradedQuestion, answer: GradedAnswer, repeated: bool) 
         "score": points_words(score) if counts else None,
         "out_of": str(number(question.scale.max)),
         "state": REPEATED if repeated else without_score,
-        "text": marked(pieces(answer.text, joined(highlights), titles), _kind, lambda marking: marking.number),
+        "text": marked(
+            pieces(answer.text, joined(highlights), titles),
+            lambda markings: "got" if all(marking.earns for marking in markings) else "lost",
+            lambda marking: marking.number,
+        ),
         "how": how_reached(question, answer) if counts else "",
         "counted": numbered[: len(groups.counted)],
         "missing": [say.visible(criterion.text) for criterion in groups.missing],
@@ -172,10 +176,6 @@ class Marking(NamedTuple):
 
     number: int
     earns: bool
-
-
-def _kind(markings: Sequence[Marking]) -> str:
-    return "got" if all(marking.earns for marking in markings) else "lost"
 
 
 def index_page(book: Gradebook, links: Sequence[str]) -> str:

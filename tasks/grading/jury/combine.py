@@ -8,7 +8,7 @@ who credits as much.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,13 +199,14 @@ def judgment(
         action = "demoted"
     supporting = [row for row in rows if level and row["decision"] >= level]
     verified = None if not stated or not is_asked else bool(level) and any(row["verified"] for row in supporting)
-    evidence = _distinct(quote for row in supporting for quote in row["evidence"] or ())
+    quotes = [quote for row in supporting for quote in row["evidence"] or ()]
+    distinct = {(quote["unit_id"], quote["quote"], quote["start"]): quote for quote in quotes}
     return {
         **made,
         "decision": level,
         "stated": stated,
         "level_probabilities": (likely / likely.sum()).tolist(),
-        "evidence": evidence,
+        "evidence": list(distinct.values()),
         "verified": verified,
         "action": "counted" if verified is False and level else action,
     }
@@ -214,10 +215,6 @@ def judgment(
 def _credits(row: Row, level: int, is_asked: bool) -> bool:
     """Whether a juror's decision supports a level: by a quote that holds, or as its protocol counts it without."""
     return row["decision"] >= level and (not is_asked or bool(row["verified"]) or row["action"] == "counted")
-
-
-def _distinct(quotes: Iterable[Row]) -> list[Row]:
-    return list({(quote["unit_id"], quote["quote"], quote["start"]): quote for quote in quotes}.values())
 
 
 def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, unlocked
 from rubricflow.tasks.core.contracts.errors import ContractError
-from rubricflow.tasks.core.contracts.schema import Row, TableRef
+from rubricflow.tasks.core.contracts.schema import TableRef
 from rubricflow.tasks.core.contracts.settings.judge import Judge
 from rubricflow.tasks.core.contracts.tables.data import CALIBRATES
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Gradings, Judgments, Jurors, JuryRules
@@ -37,7 +37,7 @@ from rubricflow.tasks.grading.jury.choose import (
     trials,
     unlabelled,
 )
-from rubricflow.tasks.grading.jury.combine import Rule, disagreement, grading, judgment, shares_of
+from rubricflow.tasks.grading.jury.combine import Row, Rule, disagreement, grading, judgment, shares_of
 
 RULES = "rules"
 """The shard that holds the rules; the others are those of the jurors."""
@@ -100,7 +100,8 @@ def combine(
     open_shards = [name for name in names[0] if not run.done(stage, name)]
     rule_of: Mapping[str, Rule] = {}
     if rules_of is not None:
-        row = next(row for row in _rows(run, JuryRules, rules_of) if row["chosen"])
+        known = run.shard(JuryRules, rules_of, RULES).to_pylist(maps_as_pydicts="strict")
+        row = next(row for row in known if row["chosen"])
         rule = Rule(row["rule"], *(np.array([row[part][name] for name in jurors]) for part in _PARTS))
     elif open_shards or not run.done(stage, RULES):
         verdict = _chosen_rule(run, plan, jurors, locked, responses, people, target)
@@ -118,11 +119,6 @@ def combine(
         run.commit(stage, name, {Judgments: judged, Gradings: graded, Attempts: []})
     made = [run.ref(row, stage) for row in (Judgments, Gradings, Attempts)]
     return JuryTables(*made, *(run.ref(row, stage) for row in (JuryRules, Jurors) if rules_of is None))
-
-
-def _rows(run: Run, row: type[Row], stage: str) -> list[dict[str, Any]]:
-    """Of the shard of rules."""
-    return list(run.shard(row, stage, RULES).to_pylist(maps_as_pydicts="strict"))
 
 
 def rater_ids(run: Run, jurors: Mapping[str, Juror]) -> dict[str, tuple[str, str]]:
@@ -150,7 +146,7 @@ class ChosenRule(NamedTuple):
     rule_of: Mapping[str, Rule]
     """Response with a label → the rule fitted without those of its fold, so that calibration learns from scores such as
     new responses get; others have `rule`."""
-    rules: list[dict[str, Any]]
+    rules: list[Row]
     """Rows of `jury_rules`."""
     labels: LabelledShares
     unscored: list[int]
@@ -197,7 +193,7 @@ def _chosen_rule(
         gap = trial.worth
         if tried:
             gap = gap - tried["best"].worth
-        row: dict[str, Any] = {"scope": "pooled", "rule": name, "n": len(labels.human), "chosen": name == rule.name}
+        row: Row = {"scope": "pooled", "rule": name, "n": len(labels.human), "chosen": name == rule.name}
         row |= {"agreement": defined(trial.worth[0]), "ahead": defined(gap[0])}
         row |= {"ahead_se": defined(standard_error(gap)), "reason": reason if row["chosen"] else ""}
         for part in _PARTS:
@@ -208,7 +204,7 @@ def _chosen_rule(
 
 def _told(
     run: Run, plan: Judge, jurors: Mapping[str, Juror], names: Mapping[str, tuple[str, str]], verdict: ChosenRule
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     """Rows of `jurors`."""
     labels, rule = verdict.labels, verdict.rule
     known = labels.suffice
@@ -252,7 +248,7 @@ def _tokens(run: Run, attempts: TableRef) -> int | None:
 # The shards.
 
 
-Read = list[dict[str, Any]]
+Read = list[Row]
 Shard = tuple[dict[str, Read], dict[tuple[str, str], Read]]
 """A juror's gradings by response, and its judgments by response and criterion."""
 
@@ -268,7 +264,7 @@ def _shard(run: Run, juror: Juror, name: str) -> Shard:
 
 def _together(
     of_jurors: Mapping[str, Shard], locked: Mapping[str, tuple[Bundle, str]], rule: Rule, rule_of: Mapping[str, Rule]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+) -> tuple[list[Row], list[Row]]:
     """The rows of judgments and gradings of a shard."""
     judged, graded = [], []
     first = next(iter(of_jurors.values()))[0]

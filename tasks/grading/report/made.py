@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -65,17 +65,24 @@ def made_section(
     if figures.resampled:
         draws = say.plural(study["evaluation"]["draws"], "bootstrap draw")
         intervals = f"95%, {draws} of whole {figures.resampled}s"
+    juries = []
+    for jury in sorted({row["jury"] for row in counts["jurors"]}):
+        rules = [row for row in counts["jury_rules"] if row["rater_id"] == jury]
+        jurors = [row for row in counts["jurors"] if row["jury"] == jury]
+        juries.append(("Jury", "; ".join(jury_sentences(rules, jurors))))
+    checked = check_counts(checks) | {"rows in quarantine": sum(row["n"] for row in counts["quarantine"])}
+    outcomes = ", ".join(f"{say.count(n)} {words}" for words, n in checked.items() if n)
     link = Markup('{}. One by one: <a href="data_docs/index.html">the Data Docs of this run</a>')
     facts: list[Fact] = [
         *data_facts(counts),
         ("Judge", ", ".join(str(judge[key]) for key in ("protocol", "backend", "model") if judge.get(key))),
-        *_juries(counts),
+        *juries,
         ("Rubrics", f"{say.plural(len(ids), 'bundle')}: {', '.join(ids[:6])}{' …' if len(ids) > 6 else ''}"),
         ("Human score that counts", TARGETS.get(target) or say.name(target)),
         ("Score made of", made_of(calibrations)),
         ("The same answer again", _stability(counts["repeats"][0])),
         ("Intervals", "; ".join((intervals, *figures.cautions))),
-        ("Checks", link.format(_checks_words(checks, sum(row["n"] for row in counts["quarantine"])))),
+        ("Checks", link.format(outcomes or "none was run")),
         ("Run", f"{manifest['run_id']}, written {manifest['written']}, commit {commit}"),
         ("Grade digest", f"{manifest['grade_digest'][:16]}: the same inputs give the same scores"),
     ]
@@ -96,13 +103,6 @@ def made_section(
         Fold("What the figures mean", [Facts(meanings)]),
     ]
     return Section("made", "How it was made", _title(figures, calibrations), parts=parts)
-
-
-def _juries(counts: Mapping[str, Rows]) -> Iterator[Fact]:
-    """Each jury that judged: its rule, what it gains, who says the same."""
-    for jury in sorted({row["jury"] for row in counts["jurors"]}):
-        rules = [row for row in counts["jury_rules"] if row["rater_id"] == jury]
-        yield "Jury", "; ".join(jury_sentences(rules, [row for row in counts["jurors"] if row["jury"] == jury]))
 
 
 def data_facts(counts: Mapping[str, Rows]) -> list[Fact]:
@@ -281,11 +281,6 @@ def check_counts(checks: Rows) -> dict[str, int]:
         "failed": outcomes["critical", "failed"],
         "could not run": sum(row["outcome"] == "error" for row in checks),
     }
-
-
-def _checks_words(checks: Rows, quarantined: int) -> str:
-    shown = check_counts(checks) | {"rows in quarantine": quarantined}
-    return ", ".join(f"{say.count(n)} {words}" for words, n in shown.items() if n) or "none was run"
 
 
 def _failed_checks(checks: Rows) -> list[Part]:

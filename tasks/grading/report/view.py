@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -16,7 +16,7 @@ from rubricflow.tasks.core.contracts.tables.evaluation import STAGES
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import Columns, Page, Part, Section, Text, body
 from rubricflow.tasks.core.display.quotes import WorthOfQuotes
-from rubricflow.tasks.core.display.table import Cell, Row, Rows, Table, count
+from rubricflow.tasks.core.display.table import Cell, Record, Row, Rows, Table, count
 from rubricflow.tasks.core.display.verdict import ReleaseVerdict, by_scope, verdict, wrong_words
 from rubricflow.tasks.core.display.worth import worth_section
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric
@@ -201,7 +201,12 @@ def view(
     short = {why: why.partition(":")[0] for why in found.waiting}
     times = Counter(short.values())
     reasons = {short[why] if times[short[why]] == 1 else why: n for why, n in found.waiting.items()}
-    bar = {"parts": _bar(found), "waiting": waiting, "reasons": reasons}
+    parts = [
+        ("mkd", found.by_people, "with people's scores"),
+        ("rel", found.released, "released"),
+        ("ppl", sum(found.waiting.values()), "to people"),
+    ]
+    bar = {"parts": [part for part in parts if part[1]], "waiting": waiting, "reasons": reasons}
     side: list[Part] = [body(TEMPLATE, "looks", looks)] if looks else []
     side.append(Text(next_step(found, rules, "STUDY.yaml", has_review, bool(logged)), "note lines"))
     worth = WorthOfQuotes(counts["worth"][0]).sentence
@@ -236,7 +241,7 @@ def _cases(
     rules: Rows,
     tolerances: Mapping[str, float],
     marks: str,
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """These responses, shown whole."""
     rows = tables.scores.set_index("response_id", drop=False).loc[list(responses)].to_dict("records")
     judgments, shown = tables.judgments.to_pylist(), []
@@ -249,16 +254,6 @@ def _cases(
         bundle = tables.bundles[item["rubric_id"]]
         shown.append(answers.shown_case(row, item["question"], bundle, of_response, tables.texts[response], goes))
     return shown
-
-
-def _bar(found: ReleaseVerdict) -> list[tuple[str, int, str]]:
-    """The parts of the bar: CSS class, answers, words."""
-    parts = [
-        ("mkd", found.by_people, "with people's scores"),
-        ("rel", found.released, "released"),
-        ("ppl", sum(found.waiting.values()), "to people"),
-    ]
-    return [part for part in parts if part[1]]
 
 
 def _remarks(counts: Mapping[str, Rows], figures: Figures, verdicts: Rows, checks: Rows) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -20,7 +20,7 @@ from rubricflow.tasks.core.llm.ask import Checked, all_again, artifact_in, ask_a
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
-from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject, compact, form, record, several, text
 from rubricflow.tasks.core.text.quotes import find
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.core.text.tokens import tokens, whole
@@ -104,7 +104,7 @@ def _asked(
 
 
 def _request(
-    role: str, subject: ReviewedRubric, judge: Reviewer, contract: dict[str, Any], values: dict[str, str]
+    role: str, subject: ReviewedRubric, judge: Reviewer, contract: JsonDict, values: dict[str, str]
 ) -> Request:
     rubric = subject.rubric
     low, high, step = rubric.scale.bounds
@@ -125,12 +125,12 @@ def _request(
     return contract_request(content, contract, judge.sampling, longest, judge.structured, **about)
 
 
-def checklist(rubric: Rubric) -> dict[str, Any]:
+def checklist(rubric: Rubric) -> JsonDict:
     """A rubric in the form in which a judge is shown it and gives it back: {"groups": […], "criteria": […]}."""
     decides = {criterion.id for criterion in decided(rubric)}
     groups, criteria = [], []
     for one in rubric.criteria:
-        place: dict[str, Any] = {"id": one.id, "trait": one.trait, "group": one.parent or ""}
+        place: JsonDict = {"id": one.id, "trait": one.trait, "group": one.parent or ""}
         if one.id not in decides:
             count = one.count
             points = list(map(whole, count.points if count else (0.0, one.weight)))
@@ -144,7 +144,7 @@ def checklist(rubric: Rubric) -> dict[str, Any]:
 # The critique.
 
 
-def critique_schema(rubric: Rubric) -> dict[str, Any]:
+def critique_schema(rubric: Rubric) -> JsonDict:
     """The contract: {"remarks": [{"criteria": [id], "kind", "quote", "remark", "wording"}]}; quote and wording may be
     empty."""
     ids = {"type": "string", "enum": [criterion.id for criterion in rubric.criteria]}
@@ -180,7 +180,7 @@ def check_critique(request: Request, reply: Reply) -> Checked[list[RubricFinding
 # The revision.
 
 
-def revision_schema(rubric: Rubric) -> dict[str, Any]:
+def revision_schema(rubric: Rubric) -> JsonDict:
     """The contract: {"groups": [...], "criteria": [...], "notes": [{"note", "why"}], "reasons": [{"id", "why"}]}, with
     groups and criteria as of `checklist`, and criteria with `from`. A form shows eight members of a shape: none has
     more."""
@@ -245,19 +245,21 @@ def check_revision(request: Request, reply: Reply, problem: Problem) -> Checked[
     except ValidationError as error:
         first = error.errors()[0]
         return Checked(None, (f"malformed: {first['msg']} at {'.'.join(map(str, first['loc']))}",))
-    wrong = [*_misused(subject.base, rubric, reasons), *_copied(rubric.notes, subject.marked)]
+    wrong = list(_misused(subject.base, rubric, reasons))
     marks = subject.marks
-    if not (subject.marked or (marks and (marks.apart or marks.unnamed))):
-        new = [number for number, note in enumerate(rubric.notes, 1) if note not in subject.base.notes]
-        wrong += [
-            f"note {number} is new, and no answer was shown that it could rest on: leave it out" for number in new
-        ]
+    is_shown = subject.marked or (marks and (marks.apart or marks.unnamed))
+    theirs = set(chain.from_iterable(_runs(answer.text) for answer in subject.marked))
+    for number, note in enumerate(rubric.notes, 1):
+        if not theirs.isdisjoint(_runs(note)):  # every judge sees a note, and whoever reads the rubric
+            wrong.append(f"note {number} copies {_COPIED} words of a student in a row: say it as a rule")
+        if not is_shown and note not in subject.base.notes:
+            wrong.append(f"note {number} is new, and no answer was shown that it could rest on: leave it out")
     if not wrong and (broken := problem(rubric)):
         wrong = [f"unusable: {broken}"]
     return Checked(None if wrong else (rubric, reasons), tuple(wrong[:5]))
 
 
-def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]:
+def _rubric(base: Rubric, artifact: JsonObject) -> tuple[Rubric, Reasons]:
     """The base with the criteria of an artifact, without its examples, which label the old ones."""
     old = {criterion.id: criterion for criterion in base.criteria}
     criteria = []
@@ -282,7 +284,7 @@ def _rubric(base: Rubric, artifact: Mapping[str, Any]) -> tuple[Rubric, Reasons]
     return base.model_copy(update=update), Reasons(sources, whys, notes)
 
 
-def _placed(one: Mapping[str, Any]) -> dict[str, Any]:
+def _placed(one: JsonObject) -> JsonDict:
     return {"id": one["id"], "trait": one["trait"], "parent": one["group"] or None, "text": line(one["text"])}
 
 
@@ -304,14 +306,6 @@ def _misused(base: Rubric, new: Rubric, reasons: Reasons) -> Iterator[str]:
     groups = {one.id for one in new.criteria} - reasons.sources.keys()
     if lost := sorted(groups - {one.parent for one in new.criteria}):
         yield f"group {', '.join(lost)} has no member"
-
-
-def _copied(notes: Sequence[str], marked: Sequence[MarkedAnswer]) -> Iterator[str]:
-    """Notes that carry the words of a student to where every judge, and whoever reads the rubric, sees them."""
-    theirs = set(chain.from_iterable(_runs(answer.text) for answer in marked))
-    for number, note in enumerate(notes, 1):
-        if not theirs.isdisjoint(_runs(note)):
-            yield f"note {number} copies {_COPIED} words of a student in a row: say it as a rule"
 
 
 def _runs(words: str) -> Iterator[tuple[str, ...]]:

@@ -150,7 +150,10 @@ def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[RubricChange
         why = reasons.whys.get(name, "")
         names = reasons.sources.get(name, ())
         if not one.count and name in reasons.sources:
-            yield change(names, [name], _what(one, [before[other] for other in names], uses), why)
+            what = "joined" if names else "added"
+            if len(names) == 1:
+                what = "split" if uses[names[0]] > 1 else _difference(before[names[0]], one)
+            yield change(names, [name], what, why)
         elif name not in before:
             yield change([], [name], "added", why)
         elif one != before[name]:
@@ -165,13 +168,6 @@ def changes(old: Rubric, new: Rubric, reasons: Reasons) -> Iterator[RubricChange
             yield change([name], made_of, "joined", reasons.whys[name])
     yield from (change([], [note], "note", reasons.notes[note]) for note in new.notes if note not in old.notes)
     yield from (change([note], [], "note removed", "") for note in old.notes if note not in new.notes)
-
-
-def _what(new: Criterion, sources: Sequence[Criterion], uses: Mapping[str, int]) -> str:
-    """What became of the criteria that a new one is made of. uses: how many are made of each."""
-    if len(sources) != 1:
-        return "joined" if sources else "added"
-    return "split" if uses[sources[0].id] > 1 else _difference(sources[0], new)
 
 
 def _difference(old: Criterion, new: Criterion) -> str:

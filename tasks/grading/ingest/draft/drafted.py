@@ -10,11 +10,11 @@ import re
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.settings.data import QUESTION, ROW, Pattern, Source
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.store.cells import EssayCell, text_or_none
 from rubricflow.tasks.core.store.reshape import Counted, reshaped
 from rubricflow.tasks.core.store.sheets import told_apart
@@ -89,7 +89,7 @@ NOTHING = Known()
 class Draft:
     """How a file maps, and its questions."""
 
-    source: dict[str, Any]
+    source: JsonDict
     """The file's entry in a study."""
     items: tuple[DraftedItem, ...]
     """In the order of the file."""
@@ -122,7 +122,7 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
             names[name] += "_"
     wide = wide_columns(roles, names)
     flat = as_rows(roles, names, wide) if wide else roles
-    source: dict[str, Any] = {"file": file, "blank": list(roles.blank), "wide": wide, "html": roles.html}
+    source: JsonDict = {"file": file, "blank": list(roles.blank), "wide": wide, "html": roles.html}
     source["responses"] = {"text": flat.answer}
     counted = Counted()
 
@@ -180,10 +180,9 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     scores = list(words_of)
     source["groups"] = {_slug(group): group for group in flat.groups}
     raters = ["teacher"] if roles.title and len(scores) == 1 else told_apart([_slug(column) for column in scores])
+    notes = {"notes": names["comment"]} if names["comment"] in wide else {}
     source["scores"] = [
-        {"rater": rater, "score": column}
-        | ({"words": words} if words else {})
-        | ({"notes": names["comment"]} if names["comment"] in wide else {})
+        {"rater": rater, "score": column} | ({"words": words} if words else {}) | notes
         for rater, (column, words) in zip(raters, words_of.items(), strict=True)
     ]
     by_number = points_in_names(roles, wide, file, frame.columns.tolist())
@@ -263,7 +262,7 @@ def _tells_apart(rows: pd.DataFrame, key: Sequence[str]) -> bool:
 
 
 def _response_id(
-    roles: Roles, student: str | None, item: str, rows: pd.DataFrame, names: Mapping[str, str], source: dict[str, Any]
+    roles: Roles, student: str | None, item: str, rows: pd.DataFrame, names: Mapping[str, str], source: JsonDict
 ) -> str:
     """The column of the answer's id: the file's own, else one that is made of student and question, with the attempt,
     or, where nothing identifies the writer, of the question and the row's number. What it is made of is added to

@@ -9,6 +9,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Checked
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import reason_of
@@ -19,17 +20,13 @@ from rubricflow.tasks.grading.judge.score import round_half_up, score
 
 
 @cached_by_identity
-def _traits(bundle: Bundle) -> list[Part]:
-    return [Part(trait.id, traits=(trait,)) for trait in bundle.judged]
-
-
 class MtsProtocol(HolisticProtocol):
     """A holistic score of each trait."""
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-        return [] if before else _traits(bundle)
+        return [] if before else [Part(trait.id, traits=(trait,)) for trait in bundle.judged]
 
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         return contract.stated(part.traits[0])
 
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
@@ -54,7 +51,7 @@ class MtsProtocol(HolisticProtocol):
         confidence = itemised.score_confidence([(answer, part.traits[0]) for part, answer in answers])
         return Outcome(Judged(case), Grading(case, scored, signals, confidence, reason))
 
-    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+    def artifact(self, question: Question, opinion: Opinion) -> JsonDict:
         (trait,) = question.traits
         return {"rationale": opinion.because, "score": round_half_up(opinion.traits[trait.id], trait)}
 

@@ -15,6 +15,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, EvidenceType, Trait
 from rubricflow.tasks.core.llm.ask import Checked
 from rubricflow.tasks.core.llm.request import cached_by_identity
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.text.tokens import number_of, whole
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
@@ -27,19 +28,15 @@ from rubricflow.tasks.grading.judge.verify import Verdict, verify
 
 
 @cached_by_identity
-def _all_traits(bundle: Bundle) -> Part:
-    return Part(ALL, traits=bundle.judged)
-
-
 class UnlockedProtocol(itemised.ItemisedProtocol):
     """A score with quotes for each trait."""
 
     key = field = "traits"
 
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
-        return [] if before else [_all_traits(bundle)]
+        return [] if before else [Part(ALL, traits=bundle.judged)]
 
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         return contract.traits(part.traits)
 
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
@@ -73,7 +70,7 @@ class UnlockedProtocol(itemised.ItemisedProtocol):
         confidence = itemised.mean_probability(likely, levels)
         return Outcome(judged, Grading(case, scored, signals, confidence, scored.reason))
 
-    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+    def artifact(self, question: Question, opinion: Opinion) -> JsonDict:
         """An opinion as scores of the traits, each with the quotes for its criteria or, without any, with all."""
         entries, names = {}, contract.names_of(question.bundle)
         for trait in question.traits:
