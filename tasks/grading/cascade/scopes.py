@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.settings.study import Release
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.stats.agreement import SLACK
@@ -148,9 +149,7 @@ def scope_limits(
         yield ScopeLimits(item, labels[item], None, why, note)
 
 
-def limit_rows(
-    found: ScopeLimits, raters: Sequence[str | None], costs: Sequence[float], unit: str
-) -> Iterator[dict[str, Any]]:
+def limit_rows(found: ScopeLimits, raters: Sequence[str | None], costs: Sequence[float], unit: str) -> Iterator[Record]:
     """Rows of `cascade_limits` of a scope. raters: who judges at each step."""
     limits = found.made.limits if found.made else (NEVER,) * len(raters)
     n = 0 if found.labels is None else len(found.labels.human)
@@ -173,10 +172,10 @@ def limit_rows(
         }
 
 
-def rule_row(found: ScopeLimits, release: Release) -> dict[str, Any]:
+def rule_row(found: ScopeLimits, release: Release) -> Record:
     """The row of `release_rules` of a scope: of all that the cascade lets out."""
     made, labels = found.made, found.labels
-    row: dict[str, Any] = {
+    row: Record = {
         "scope": found.scope,
         "tolerance": release.tolerance,
         "target": release.risk,
@@ -209,7 +208,7 @@ def rule_row(found: ScopeLimits, release: Release) -> dict[str, Any]:
     return row
 
 
-def label_rows(found: ScopeLimits, rater_id: str) -> Iterator[dict[str, Any]]:
+def label_rows(found: ScopeLimits, rater_id: str) -> Iterator[Record]:
     """Rows of `label_risks` of the cascade as one rater: each labelled answer at the step whose score it has."""
     labels = found.labels
     if labels is None:

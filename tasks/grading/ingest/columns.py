@@ -17,6 +17,7 @@ import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError, refuse
 from rubricflow.tasks.core.contracts.settings.data import Column, Source
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.store.cells import (
     UnreadableCell,
     as_number,
@@ -206,7 +207,7 @@ def cell_weights(cell: Any, place: CellPlace) -> list[float] | None:
     return weights or None
 
 
-def listed(cell: Any, place: CellPlace) -> list[dict[str, Any]] | None:
+def listed(cell: Any, place: CellPlace) -> list[JsonDict] | None:
     """The cell `criteria` of an item as rows of `Listed`; None where it is missing, blank or an empty list.
 
     InputError names the criterion by its place in the list, from 0, its key and the rule: no list of objects, an
@@ -225,7 +226,7 @@ def listed(cell: Any, place: CellPlace) -> list[dict[str, Any]] | None:
     return criteria or None
 
 
-def _criterion(element: Any, place: CellPlace) -> dict[str, Any]:
+def _criterion(element: Any, place: CellPlace) -> JsonDict:
     if not isinstance(element, dict):
         raise place.error("is not an object")
     if unknown := sorted(set(map(str, element)) - set(_KEYS)):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from rubricflow.tasks.core.contracts.bundle import Criterion
 from rubricflow.tasks.core.contracts.settings.judge import Foreign
 from rubricflow.tasks.core.llm.encoder import Encoder, minilm
 from rubricflow.tasks.core.llm.foreign import foreign_rows
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.text.fold import fold, folded
 from rubricflow.tasks.core.text.languages import is_negated
 from rubricflow.tasks.core.text.quotes import (
@@ -191,7 +192,7 @@ DUPLICATE = Ground("duplicate")
 
 def grounded(
     offered: Iterable[tuple[str | None, str]], criterion: Criterion, subject: Subject, signals: list[str]
-) -> tuple[tuple[dict[str, Any], ...], bool]:
+) -> tuple[tuple[JsonDict, ...], bool]:
     """Quotes as rows of the contract `Evidence`, and whether one of them holds.
 
     offered: (unit cited or None, quote); signals: takes what was found. A quote is a duplicate where the same words, or

@@ -16,6 +16,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, 
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.extract import said
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject
 from rubricflow.tasks.grading.judge import mend
 from rubricflow.tasks.grading.judge.mend import NOT_READ, incomplete, kind_of, mendable, next_role, unread, verdict_in
 from rubricflow.tasks.grading.judge.protocol import Answer, JudgingProtocol, Part, Question
@@ -30,7 +31,7 @@ class Settled(NamedTuple):
     """What earlier attempts brought: all items of the part, and the reply's entries for those that could be used."""
 
     items: tuple[Criterion, ...]
-    entries: Mapping[str, Any]
+    entries: JsonObject
     """Item → its entry under the contract's key."""
 
 
@@ -99,7 +100,7 @@ class ItemisedProtocol(JudgingProtocol):
         schema = self.schema(question.bundle, Part(question.part, narrowed.criteria, narrowed.traits))
         return follow_up(request, narrowed, schema, names, mend.task(role, names, mine, said(last.reply.text)))
 
-    def _read(self, request: Request, reply: Reply) -> tuple[dict[str, Any] | None, str | None]:
+    def _read(self, request: Request, reply: Reply) -> tuple[JsonDict | None, str | None]:
         """The artifact, with the levels that count in place of the stated ones, and how it was found. An item that
         stands next to the key, and not under it, counts: models place the last of many so. Prose there is none: it may
         be what a model says of the whole, under a name that is an item's too (rationale)."""
@@ -123,7 +124,7 @@ class ItemisedProtocol(JudgingProtocol):
                 entries[item.id] = self.restated(entries[item.id], item, partial(level, protocol, likely))
         return {**artifact, self.key: entries}, note
 
-    def _merged(self, question: Question, artifact: Mapping[str, Any]) -> dict[str, Any]:
+    def _merged(self, question: Question, artifact: JsonObject) -> JsonDict:
         """What was settled, with the items of an artifact that were asked for and keep the contract, whatever their
         evidence is worth."""
         merged = dict(question.settled.entries) if question.settled else {}
@@ -137,7 +138,7 @@ class ItemisedProtocol(JudgingProtocol):
 
 
 def follow_up(
-    first: Request, question: Question, schema: Mapping[str, Any] | None, mends: tuple[str, ...], text: str
+    first: Request, question: Question, schema: JsonObject | None, mends: tuple[str, ...], text: str
 ) -> Request:
     """A repair of a first request: the same messages, so that an engine's prefix cache holds them, and then `text`.
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Protocol, Scale, Trait
 from rubricflow.tasks.core.contracts.protocols import PROTOCOLS
 from rubricflow.tasks.core.contracts.tables.data import TURN_KINDS
 from rubricflow.tasks.core.llm.request import cached_by_identity
+from rubricflow.tasks.core.llm.schema import JsonObject
 from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.core.text.tokens import names_scores
@@ -47,7 +47,7 @@ def system(
     traits: Sequence[Trait] = (),
     name: str = "",
     *,
-    schema: Mapping[str, Any] | None = None,
+    schema: JsonObject | None = None,
     reference: str | None = None,
     examples: str = "",
 ) -> str:

@@ -18,6 +18,7 @@ from rubricflow.tasks.core.contracts.protocols import PROTOCOLS, ProtocolName
 from rubricflow.tasks.core.contracts.settings.engine import ROOM, Sampling
 from rubricflow.tasks.core.llm.ask import Attempt, Checked, RequestOutcome
 from rubricflow.tasks.core.llm.request import Message, Reply, Request, cached_by_identity, together
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject
 from rubricflow.tasks.core.text.units import Unit
 from rubricflow.tasks.grading.judge import prompt
 from rubricflow.tasks.grading.judge.rows import Case, Decision, EarlierDecision, Grading, Judged, Rater
@@ -144,7 +145,7 @@ class AskingProtocol(ABC):
         """What is asked next, given what was answered so far; empty when nothing is left to ask."""
 
     @abstractmethod
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         """The contract of a part as JSON Schema."""
 
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
@@ -177,7 +178,7 @@ class JudgingProtocol(AskingProtocol):
         """Decisions and scores from all answers."""
 
     @abstractmethod
-    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+    def artifact(self, question: Question, opinion: Opinion) -> JsonDict:
         """An opinion in the words of the contract."""
 
 
@@ -198,7 +199,7 @@ def _opening(
     question: str,
     context: str | None,
     reference: str | None,
-) -> tuple[Message, dict[str, Any]]:
+) -> tuple[Message, JsonDict]:
     """The message that opens every request about a part of an item, and its contract."""
     part = Part(name, criteria, traits, answers)
     system = Message("system", protocol.system(bundle, part, question, context, reference))
@@ -283,7 +284,7 @@ def _open_criteria(criteria: tuple[Criterion, ...], kept: frozenset[str]) -> tup
 
 
 @cached_by_identity
-def sampling_for(sampling: Sampling, schema: Mapping[str, Any], context: int | None) -> Sampling:
+def sampling_for(sampling: Sampling, schema: JsonObject, context: int | None) -> Sampling:
     """The sampling with room for what a contract asks for, where the study names none: `ROOM` at least, so that small
     requests stay what they were, and no more than half of the context where that is known."""
     if sampling.max_tokens is not None:
@@ -292,7 +293,7 @@ def sampling_for(sampling: Sampling, schema: Mapping[str, Any], context: int | N
     return sampling.model_copy(update={"max_tokens": max(ROOM, room)})
 
 
-def needed(schema: Mapping[str, Any]) -> int:
+def needed(schema: JsonObject) -> int:
     """Tokens, roughly, of a full reply under a contract: texts of the longest admitted, one entry in every list."""
     kinds = schema.get("anyOf")
     if kinds:

@@ -28,6 +28,7 @@ from rubricflow.tasks.core.llm.foreign import foreign_rows, foreign_score, resca
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, cached_by_identity
+from rubricflow.tasks.core.llm.schema import JsonObject
 from rubricflow.tasks.core.text.digest import text_digest
 from rubricflow.tasks.grading.judge import embedded
 from rubricflow.tasks.grading.judge.comparing import TIE
@@ -239,10 +240,10 @@ def places(request: Request, text: str) -> dict[str, Place]:
 
 
 @cached_by_identity
-def _choices(schema: Mapping[str, Any]) -> dict[ValuePath, tuple[str, ...]]:
+def _choices(schema: JsonObject) -> dict[ValuePath, tuple[str, ...]]:
     """ValuePath → spellings of the values that a contract admits there, for all places with a few plain values."""
     admitted = defaultdict[ValuePath, set[Any]](set)
-    todo: list[tuple[ValuePath, Mapping[str, Any]]] = [((), schema)]
+    todo: list[tuple[ValuePath, JsonObject]] = [((), schema)]
     while todo:
         path, node = todo.pop()
         todo += [(path, kind) for kind in node.get("anyOf", ())]

@@ -17,11 +17,11 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, EvidenceType, Scale, Trait
 from rubricflow.tasks.core.llm.request import cached_by_identity
-from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject, compact, form, record, several, text
 from rubricflow.tasks.core.text.fold import folded
 from rubricflow.tasks.core.text.tokens import words
 from rubricflow.tasks.core.text.traces import of_trace
@@ -49,41 +49,41 @@ _DIAGNOSTIC = text(MAX_PROSE, "what shows it in the whole response")
 _UNNAMED = {"type": "string", "minLength": 1, "maxLength": MAX_NAME}
 
 
-def checklist(criteria: Sequence[Criterion]) -> dict[str, Any]:
+def checklist(criteria: Sequence[Criterion]) -> JsonDict:
     """Schema of the decisions on these criteria, in their order."""
     cited = {_cites(criterion.evidence) for criterion in criteria if "evidence" in fields(criterion)}
     return _open(record({"decisions": record({c.id: _decision(c) for c in criteria})}), cited)
 
 
-def stated(scale: Scale) -> dict[str, Any]:
+def stated(scale: Scale) -> JsonDict:
     """Schema of one score on a scale with its rationale."""
     numbers = steps(scale)
     if isinstance(numbers[0], int):
-        score: dict[str, Any] = {"type": "integer", "minimum": scale.min, "maximum": scale.max}
+        score: JsonDict = {"type": "integer", "minimum": scale.min, "maximum": scale.max}
     else:
         score = {"type": "number", "enum": numbers}
     return record({"rationale": PROSE, "score": score})
 
 
-def answers(criteria: Sequence[Criterion]) -> dict[str, Any]:
+def answers(criteria: Sequence[Criterion]) -> JsonDict:
     """Schema of yes or no to each of these criteria."""
     answer = {"type": "string", "enum": [YES, NO]}
     return record({"answers": record({criterion.id: answer for criterion in criteria})})
 
 
-def components(criteria: Sequence[Criterion]) -> dict[str, Any]:
+def components(criteria: Sequence[Criterion]) -> JsonDict:
     """Schema of what is found in a response for each of these criteria; null for nothing."""
     text_or_nothing = {"anyOf": [text(MAX_QUOTE, "words of the response"), {"type": "null"}]}
     return record({"components": record({criterion.id: text_or_nothing for criterion in criteria})})
 
 
-def traits(judged: Sequence[Trait]) -> dict[str, Any]:
+def traits(judged: Sequence[Trait]) -> JsonDict:
     """Schema of a score with its quotes for each of these traits; a score above the lowest has one."""
     scored = {trait.id: _supported("score", steps(trait), "unit") for trait in judged}
     return _open(record({"traits": record(scored)}), {"unit"} if judged else set())
 
 
-def shown(schema: Mapping[str, Any], names: UnitNames) -> str:
+def shown(schema: JsonObject, names: UnitNames) -> str:
     """The form of a contract, as a prompt shows it."""
     return form(schema, dict.fromkeys(schema.get("$defs", ()), names.forms()))
 
@@ -125,7 +125,7 @@ def _holds(text: Sequence[str], said: Sequence[str]) -> bool:
     return len(said) > 1 and f" {' '.join(said)} " in f" {' '.join(text)} "
 
 
-def citing(schema: Mapping[str, Any], units: Sequence[Unit], names: UnitNames) -> Mapping[str, Any]:
+def citing(schema: JsonObject, units: Sequence[Unit], names: UnitNames) -> JsonObject:
     """The schema of a contract for one response: what may be cited are its units, by their names.
 
     Responses with as many units have the same schema, which is made once. A schema that cites nothing, and one for a
@@ -134,7 +134,7 @@ def citing(schema: Mapping[str, Any], units: Sequence[Unit], names: UnitNames) -
     if "$defs" not in schema or not units:
         return schema
     if turns := of_trace(units):
-        unit: dict[str, Any] = {"type": "string", "enum": [names.name(turn.unit_id) for turn in turns]}
+        unit: JsonDict = {"type": "string", "enum": [names.name(turn.unit_id) for turn in turns]}
         if len(turns) > MOST_LISTED:
             unit = {"type": "string", "pattern": f"^({names.turn}|{names.step}) [1-9][0-9]{{0,4}}$"}
         return {**schema, "$defs": dict.fromkeys(schema["$defs"], unit)}
@@ -143,15 +143,15 @@ def citing(schema: Mapping[str, Any], units: Sequence[Unit], names: UnitNames) -
 
 
 @cached_by_identity
-def _citing(schema: Mapping[str, Any], sentences: int, paragraphs: int, names: UnitNames) -> Mapping[str, Any]:
-    kinds: list[dict[str, Any]] = []
+def _citing(schema: JsonObject, sentences: int, paragraphs: int, names: UnitNames) -> JsonObject:
+    kinds: list[JsonDict] = []
     for kind, count in (("s", sentences), ("p", paragraphs)):
         if count > MOST_LISTED:
             kinds.append({"type": "string", "pattern": f"^{names.name(f'{kind}1')[:-1]}[1-9][0-9]{{0,4}}$"})
         else:
             kinds.append({"type": "string", "enum": [names.name(f"{kind}{n}") for n in range(1, count + 1)]})
     sentence, paragraph = kinds
-    unit: dict[str, Any] = {"anyOf": kinds}
+    unit: JsonDict = {"anyOf": kinds}
     if "enum" in sentence and "enum" in paragraph:
         unit = {"type": "string", "enum": [*sentence["enum"], *paragraph["enum"]]}
     listed = {"sentence": sentence, "unit": unit}
@@ -163,7 +163,7 @@ def _cites(evidence: EvidenceType) -> str:
     return "sentence" if evidence == "local_quote" else "unit"
 
 
-def _supported(name: str, numbers: Sequence[float], cited: str, is_diagnosed: bool = False) -> dict[str, Any]:
+def _supported(name: str, numbers: Sequence[float], cited: str, is_diagnosed: bool = False) -> JsonDict:
     """Schema of one of these steps with its quotes, of which the lowest alone may have none, and of a diagnostic
     statement before it."""
     kind = "integer" if all(isinstance(step, int) for step in numbers) else "number"
@@ -174,11 +174,11 @@ def _supported(name: str, numbers: Sequence[float], cited: str, is_diagnosed: bo
     return {"anyOf": kinds}
 
 
-def _quotes(cited: str, fewest: int) -> dict[str, Any]:
+def _quotes(cited: str, fewest: int) -> JsonDict:
     return several(record({"unit": {"$ref": f"#/$defs/{cited}"}, "quote": QUOTE}), fewest, MAX_QUOTES)
 
 
-def _open(schema: dict[str, Any], cited: set[str]) -> dict[str, Any]:
+def _open(schema: JsonDict, cited: set[str]) -> JsonDict:
     """The schema before it is known what there is to cite."""
     return {**schema, "$defs": dict.fromkeys(sorted(cited), _UNNAMED)} if cited else schema
 
@@ -191,7 +191,7 @@ def fields(criterion: Criterion) -> list[str]:
     return [*diagnostic, "level", *evidence]
 
 
-def _decision(criterion: Criterion) -> dict[str, Any]:
+def _decision(criterion: Criterion) -> JsonDict:
     levels = range(len(criterion.levels))
     cited = _cites(criterion.evidence)
     if criterion.evidence in ("local_quote", "span_level", "global_diagnostic"):

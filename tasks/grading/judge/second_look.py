@@ -24,7 +24,7 @@ from rubricflow.tasks.core.llm.encoder import minilm
 from rubricflow.tasks.core.llm.opening import open_backend
 from rubricflow.tasks.core.llm.reply_store import open_replies
 from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
-from rubricflow.tasks.core.llm.schema import compact, form, record, several
+from rubricflow.tasks.core.llm.schema import JsonDict, compact, form, record, several
 from rubricflow.tasks.core.store.warehouse import Run
 from rubricflow.tasks.core.text.digest import nonce
 from rubricflow.tasks.grading.judge import prompt, support
@@ -137,7 +137,7 @@ def _asked(
 # The question.
 
 
-def contract(count: int) -> dict[str, Any]:
+def contract(count: int) -> JsonDict:
     """{"cases": [{"case": number, "lacks": text, "percent": 0 to 100}]}, one for each of so many."""
     case = {
         "case": {"type": "integer", "minimum": 1, "maximum": count},

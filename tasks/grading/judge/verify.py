@@ -17,11 +17,12 @@ it was told to keep.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
+from rubricflow.tasks.core.llm.schema import JsonObject
 from rubricflow.tasks.core.text.tokens import number_of
 from rubricflow.tasks.grading.judge.doubted_quotes import settled
 from rubricflow.tasks.grading.judge.evidence import Subject, grounded, why_unsupported
@@ -41,7 +42,7 @@ class Verdict:
     violations: tuple[str, ...] = ()
 
 
-def verify(artifact: Mapping[str, Any], bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:
+def verify(artifact: JsonObject, bundle: Bundle, criteria: Sequence[Criterion], subject: Subject) -> Verdict:
     """The verdict on an artifact that was asked for these criteria of the bundle. Raises nothing, whatever is in it.
 
     Violations are `kind:criterion`: `missing_decision`, `unknown_criterion`, `malformed_decision`, `level_off_scale`,
@@ -113,7 +114,7 @@ def _level(value: Any, signals: list[str]) -> int | None:
 
 
 def _offered(
-    decision: Mapping[str, Any], criterion: Criterion, names: UnitNames, signals: list[str]
+    decision: JsonObject, criterion: Criterion, names: UnitNames, signals: list[str]
 ) -> list[tuple[str | None, str]]:
     """The quotes of a decision with the units that they cite; a unit that is not cited by its name counts as
     canonicalised."""

@@ -24,7 +24,7 @@ from rubricflow.tasks.core.llm.ask import Checked, all_again, artifact_in, as_ca
 from rubricflow.tasks.core.llm.backend import Backend
 from rubricflow.tasks.core.llm.reply_store import Replies
 from rubricflow.tasks.core.llm.request import Reply, Request, contract_request
-from rubricflow.tasks.core.llm.schema import compact, form, record, several, text
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject, compact, form, record, several, text
 from rubricflow.tasks.core.text.templates import Templates
 from rubricflow.tasks.grading.lock.lint import reversed_bands
 from rubricflow.tasks.grading.lock.rubric import broken
@@ -48,7 +48,7 @@ class MadeRubric:
     """A rubric, and the calls that it took as rows of `Rubrics.calls`."""
 
     rubric: Rubric
-    calls: tuple[dict[str, Any], ...] = ()
+    calls: tuple[JsonDict, ...] = ()
 
 
 def make(
@@ -112,7 +112,7 @@ def induction(
 
 
 def _request(
-    brief: RubricBrief, values: Mapping[str, str], contract: Mapping[str, Any], how: Sampling, longest: int, held: bool
+    brief: RubricBrief, values: Mapping[str, str], contract: JsonObject, how: Sampling, longest: int, held: bool
 ) -> Request:
     content = PROMPTS.fill(brief.role, values)
     subject = brief.rubric.rubric_id
@@ -129,7 +129,7 @@ def _trait_lines(rubric: Rubric, descending: bool) -> Iterator[str]:
             yield f"  {anchor.score:g}: {anchor.text}"
 
 
-def schema(rubric: Rubric, criteria: int) -> dict[str, Any]:
+def schema(rubric: Rubric, criteria: int) -> JsonDict:
     """The contract: every string bounded, every trait with at least one item, every item with three levels.
 
     `{"traits": {trait id: {"items": [{"text", "evidence", "levels": {"absent", "partial", "clear"}}]}}}` where the
@@ -193,7 +193,7 @@ def _rubric(source: Rubric, artifact: Any) -> Rubric:
     return source.model_copy(update={"traits": traits, "criteria": tuple(criteria), "examples": ()})
 
 
-def _trait(name: str, source: Rubric, content: Mapping[str, Any]) -> Trait:
+def _trait(name: str, source: Rubric, content: JsonObject) -> Trait:
     low, high, step = source.scale.bounds
     texts = content["anchors"]
     anchors = tuple(Anchor(score=score, text=texts[place]) for place, score in _anchored(source).items())
@@ -224,7 +224,7 @@ def paraphrase(rubric: Rubric, sampling: Sampling, structured: bool = True) -> R
     return _request(brief, {"rubric": wording}, paraphrase_schema(rubric), sampling, longest, structured)
 
 
-def words(rubric: Rubric) -> dict[str, Any]:
+def words(rubric: Rubric) -> JsonDict:
     """All that a rubric says, by where it says it: {"text", "traits": {id: {"name", "anchors"}}, "criteria": {id:
     {"text", "levels"}}}; without "text" where it has no prose."""
     prose = {"text": rubric.text} if rubric.text.strip() else {}
@@ -236,10 +236,10 @@ def words(rubric: Rubric) -> dict[str, Any]:
     return {**prose, "traits": traits, "criteria": criteria}
 
 
-def paraphrase_schema(rubric: Rubric) -> dict[str, Any]:
+def paraphrase_schema(rubric: Rubric) -> JsonDict:
     """The contract: the shape of `words`, with lists of the same lengths; a string may grow by half and 60 more."""
 
-    def like(old: Any) -> dict[str, Any]:
+    def like(old: Any) -> JsonDict:
         if isinstance(old, dict):
             return record({name: like(member) for name, member in old.items()})
         if isinstance(old, list):

@@ -18,6 +18,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Rubric
 from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.text.clauses import statements as statements_of
 from rubricflow.tasks.core.text.tokens import tokens
 from rubricflow.tasks.core.text.units import units
@@ -100,14 +101,14 @@ def reworded(text: str) -> str:
     return f"It holds that {text[:1].lower()}{text[1:]}" if text.rstrip().endswith(".") else f"that is to say: {text}"
 
 
-def _induced(brief: RubricBrief) -> dict[str, Any]:
+def _induced(brief: RubricBrief) -> JsonDict:
     rubric = brief.rubric
     draw = random.Random(f"{brief.seed}\n{brief.rubric.text}")
     texts = list(dict.fromkeys(map(_statement, _together(statements(rubric), draw))))
     if len(texts) > brief.criteria:
         texts = [texts[number] for number in sorted(draw.sample(range(len(texts)), brief.criteria))]
     levels = dict(zip(("absent", "partial", "clear"), _LEVELS[brief.seed % len(_LEVELS)], strict=True))
-    items = list[dict[str, Any]]()
+    items = list[JsonDict]()
     for text in texts:
         text_words = set(tokens(text))
         evidence = next((kind for kind, signs in _SIGNS if text_words & signs), "local_quote")
@@ -115,7 +116,7 @@ def _induced(brief: RubricBrief) -> dict[str, Any]:
     if not rubric.traits:
         return {"traits": [{"name": "Quality", "anchors": _anchors(rubric), "items": items}]}
     words_of = {}
-    items_of = dict[str, list[dict[str, Any]]]()
+    items_of = dict[str, list[JsonDict]]()
     for trait in rubric.traits:
         words_of[trait.id] = set(tokens(" ".join([trait.name, *(anchor.text for anchor in trait.anchors)])))
         items_of[trait.id] = []

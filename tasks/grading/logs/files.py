@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject
 from rubricflow.tasks.core.store.cells import missing
 from rubricflow.tasks.core.store.delimited import encoding_of
 from rubricflow.tasks.core.store.sheets import open_sheet
@@ -74,19 +75,19 @@ def document_of(path: Path) -> Any:
     return [dict(zip(sheet.columns, row.cells, strict=True)) for row in sheet.rows()]
 
 
-def folded_names(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def folded_names(rows: Iterable[JsonObject]) -> dict[str, str]:
     """The names of columns in lower case without blanks → as they are written."""
     return {str(name).strip().casefold().replace(" ", "_"): name for row in rows for name in row}
 
 
-def named_columns(rows: Iterable[Mapping[str, Any]], likely: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def named_columns(rows: Iterable[JsonObject], likely: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Column → its name in a table, the first of its likely ones; those that the table lacks are left out."""
     names = folded_names(rows)
     first = {column: next((name for name in of if name in names), None) for column, of in likely.items()}
     return {column: names[name] for column, name in first.items() if name is not None}
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
+def rows_of(path: Path) -> list[JsonDict]:
     """The rows of a table; InputError for a file that is none."""
     if not path.is_file():
         raise InputError("no such file", file=path)
@@ -118,7 +119,7 @@ def _json(path: Path) -> Any:
     return records
 
 
-def _archive(path: Path) -> dict[str, Any]:
+def _archive(path: Path) -> JsonDict:
     """inspect_ai's archive: its header with its samples. Members may be packed by zstd, which Python's own reader of
     archives does not know yet."""
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
@@ -153,7 +154,7 @@ def _told(document: Any, path: Path) -> tuple[Any, LogForm]:
     return lists[-1], _plain(document, lists[-1], path)
 
 
-def _plain(document: Any, rows: list[dict[str, Any]], path: Path) -> LogForm:
+def _plain(document: Any, rows: list[JsonDict], path: Path) -> LogForm:
     """The form of a plain table; InputError where no column of verdicts is among its own."""
     names = folded_names(rows[:_FIRST])
     columns = {
@@ -187,7 +188,7 @@ def cases_of(form: LogForm, document: Any) -> list[Any]:
     return next((found for path in paths if isinstance(found := at(path, {"log": document}), list)), [])
 
 
-def at(path: str, roots: Mapping[str, Any]) -> Any:
+def at(path: str, roots: JsonObject) -> Any:
     """What stands at a path, None for nothing. Keys may hold dots themselves: the longest key that is there counts."""
     root, _, rest = path.partition(".")
     node = roots.get(root)
@@ -203,7 +204,7 @@ def at(path: str, roots: Mapping[str, Any]) -> Any:
     return node
 
 
-def first_of(paths: Iterable[str], roots: Mapping[str, Any]) -> Any:
+def first_of(paths: Iterable[str], roots: JsonObject) -> Any:
     """The first of several paths that holds something."""
     return next((value for path in paths if not is_blank(value := at(path, roots))), None)
 

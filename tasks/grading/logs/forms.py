@@ -14,6 +14,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject
 from rubricflow.tasks.core.text.digest import text_digest
 
 Paths = tuple[str, ...]
@@ -251,7 +252,7 @@ def promptfoo(log: Any, aside: Any) -> Any:
 _MODEL_GRADED = ("llm-rubric", "g-eval", "model-graded-closedqa", "model-graded-factuality", "factuality", "pi")
 
 
-def _assertion(part: Mapping[str, Any]) -> str:
+def _assertion(part: JsonObject) -> str:
     assertion = part.get("assertion") or {}
     return str(assertion.get("metric") or assertion.get("type") or "assertion")
 
@@ -292,8 +293,8 @@ def lm_eval(log: Any, aside: Any) -> Any:
 
 def openai_evals(log: Any, aside: Any) -> Any:
     """The events of one run as cases by sample: the first call answers, later ones judge."""
-    spec: dict[str, Any] = next((record["spec"] for record in log if "spec" in record), {})
-    cases: dict[str, Any] = {}
+    spec: JsonDict = next((record["spec"] for record in log if "spec" in record), {})
+    cases: JsonDict = {}
     for event in log:
         if event.get("sample_id") is None:
             continue

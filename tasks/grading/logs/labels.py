@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.store.cells import likely_id, quoted
 from rubricflow.tasks.grading.logs.files import named_columns, rows_of
 from rubricflow.tasks.grading.logs.forms import PLAIN
@@ -103,7 +103,7 @@ def read_labels(path: Path, log: Log) -> pd.DataFrame:
     return pd.DataFrame(labels.values(), columns=columns).astype({"score": "float64"})
 
 
-def _long(rows: list[dict[str, Any]], log: Log) -> list[dict[str, Any]]:
+def _long(rows: list[JsonDict], log: Log) -> list[JsonDict]:
     """Rows with a column for each criterion as rows with one score; others as they are."""
     if not rows or not (wide := [name for name in rows[0] if name and name in log.scales]):
         return rows

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject
 from rubricflow.tasks.core.store.cells import as_text, quoted, text_or_none
 from rubricflow.tasks.core.text.tokens import mark_of
 from rubricflow.tasks.grading.logs import forms
@@ -42,12 +43,12 @@ def read_log(files: Sequence[Path]) -> Log:
         raise InputError(
             f"the files are logs of several tools: {', '.join(sorted(tools))}; give one tool's", file=files[0]
         )
-    rows: list[dict[str, Any]] = []
-    people: list[dict[str, Any]] = []
+    rows: list[JsonDict] = []
+    people: list[JsonDict] = []
     told = defaultdict[tuple[str, str], Counter[str]](Counter)
     versions = set()
     beside = {path.parent: document for path, document, form in found_files if not form.cases}
-    texts: dict[str, dict[str, Any]] = {}
+    texts: dict[str, JsonDict] = {}
     for _, document, form in found_files:
         if form.texts:
             document = getattr(forms, form.prepare)(document, None) if form.prepare else document
@@ -88,7 +89,7 @@ def read_log(files: Sequence[Path]) -> Log:
     return Log(names, frame, labels, judge, _scales(frame, form), tuple(remarks))
 
 
-def _verdicts(form: LogForm, document: Any, case: Any, number: int) -> Iterator[dict[str, Any]]:
+def _verdicts(form: LogForm, document: Any, case: Any, number: int) -> Iterator[JsonDict]:
     """The verdicts on a case: the columns, with `told`, what is said of the judge, next to them."""
     roots = {"log": document, "case": case}
     if form.verdicts.startswith("like:"):
@@ -161,7 +162,7 @@ def _turns(value: Any) -> str | None:
     return json.dumps(value, ensure_ascii=False, default=str) if is_list else None
 
 
-def _fact(name: str, value: Any, row: Mapping[str, Any]) -> str:
+def _fact(name: str, value: Any, row: JsonObject) -> str:
     """A fact of the judge as text: settings as JSON, a prompt as prose without the question and the answer."""
     if name == "settings" and not isinstance(value, str):
         return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
@@ -184,7 +185,7 @@ def number_of_verdict(value: Any) -> float | None:
     return None
 
 
-def _named(rows: list[dict[str, Any]], people: list[dict[str, Any]]) -> list[str]:
+def _named(rows: list[JsonDict], people: list[JsonDict]) -> list[str]:
     """Gives every row its answer's id and, where a judgment is repeated, its sample; what was not told, in words.
 
     InputError where one answer has two verdicts on a criterion with the same number of repetition.
@@ -230,7 +231,7 @@ def _named(rows: list[dict[str, Any]], people: list[dict[str, Any]]) -> list[str
     return remarks
 
 
-def _numbered(rows: list[dict[str, Any]]) -> list[str]:
+def _numbered(rows: list[JsonDict]) -> list[str]:
     """Gives every row its score and status; what was read of words, in words.
 
     InputError where most verdicts of a criterion cannot be read.

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from rubricflow.tasks.core.contracts.errors import InputError
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject
 from rubricflow.tasks.core.stats.agreement import SLACK, level_count
 from rubricflow.tasks.core.text.formulas import csv_text, guarded
 from rubricflow.tasks.core.text.traces import STEPS, turns
@@ -36,9 +37,9 @@ _LONGEST = 4_000
 class LogStudy(NamedTuple):
     """The files of a study."""
 
-    study: dict[str, Any]
+    study: JsonDict
     """study.yaml."""
-    rubrics: dict[str, Any]
+    rubrics: JsonDict
     """rubrics.yaml."""
     answers: pd.DataFrame
     """answers.parquet: response_id, item_id, question, author, text, groups, and traces: whether the texts are
@@ -85,7 +86,7 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
             remarks.append(f"{item}: people score {low:g} to {high:g} and the judge {judge}, stretched to it")
         text = (told.get(f"{criterion}: rubric") or told.get("rubric") or item)[:_LONGEST]
         bounds = {"min": low, "max": high, "step": step}
-        rubric: dict[str, Any] = {"rubric_id": item, "title": item, "text": text, "scale": bounds}
+        rubric: JsonDict = {"rubric_id": item, "title": item, "text": text, "scale": bounds}
         rubric["traits"] = [{"id": "score", "name": item, **bounds, "source": "judged"}]
         credit = {"id": "credit", "trait": "score", "text": item, "levels": ["not credited", "credited"]}
         rubrics.append({**rubric, "criteria": [credit]})
@@ -115,7 +116,7 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
     by = "item" if not several or counted.min() >= FEWEST else "set"
     items = {"item_id": "item_id", "question": "question", "rubric_id": "item_id"}
     responses = {"response_id": "response_id", "item_id": "item_id", "author_id": "author", "text": "text"}
-    source: dict[str, Any] = {"file": "answers.parquet", "items": items, "responses": responses}
+    source: JsonDict = {"file": "answers.parquet", "items": items, "responses": responses}
     source |= {"groups": {group: group for group in grouped}} if grouped else {}
     source |= {"traces": True} if traces is not None else {}
     sources = [source]
@@ -125,15 +126,15 @@ def study_of(log: Log, labels: pd.DataFrame, name: str) -> LogStudy:
         marked = {"response_id": "response_id", "rater_id": "rater", "criterion_id": "criterion_id", "level": "level"}
         sources.append({"file": "marks.parquet", "marks": marked})
     samples = int(rows["sample"].max()) + 1
-    foreign: dict[str, Any] = {"file": "verdicts.parquet", "response_id": "response_id", "reply": "reply"}
+    foreign: JsonDict = {"file": "verdicts.parquet", "response_id": "response_id", "reply": "reply"}
     foreign |= {"explanation": "explanation"} if has_texts else {}
     foreign |= {"sample": "sample"} if samples > 1 else {}
     foreign |= {"reader": {"pattern": "^([0-9]+)$"}, "scale": {"min": 0, "max": _PARTS, "step": _PARTS}}
-    asked: dict[str, Any] = {"protocol": "dhs", "backend": "replay", "failed_quote": "count", "foreign": foreign}
+    asked: JsonDict = {"protocol": "dhs", "backend": "replay", "failed_quote": "count", "foreign": foreign}
     asked |= {"samples": samples} if samples > 1 else {}
     asked["signals"] = ["score", "length", "invalid_evidence"] if has_texts else ["score"]
     facts = {"tool": log.judge.tool, "version": log.judge.version, "files": [*log.files], "told": {**told}}
-    study: dict[str, Any] = {
+    study: JsonDict = {
         "name": name,
         "marks": "calibrate",
         "data": {"sources": sources},
@@ -282,7 +283,7 @@ def written(log: Log, rows: pd.DataFrame, to: Path, written_at: str) -> str:
     return write(log, rows[rows["score"].notna()], written_at)
 
 
-def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+def _records(rows: pd.DataFrame) -> list[JsonDict]:
     """Rows as plain values, null for what is missing."""
     plain = rows.astype(object)
     return [dict(zip(plain.columns, row, strict=True)) for row in plain.where(plain.notna(), None).to_numpy().tolist()]
@@ -292,7 +293,7 @@ def _cell(value: Any) -> object:
     return "" if value is None else guarded(value) if isinstance(value, str) else value
 
 
-def _about(row: Mapping[str, Any]) -> dict[str, Any]:
+def _about(row: JsonObject) -> JsonDict:
     """What stands next to a calibrated score."""
     known = {name: row[name] for name in ("low", "high", "risk", "verdict") if row[name] is not None}
     return {name: float(value) for name, value in known.items()} | {"relied_on": bool(row["relied_on"])}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 import pandas as pd
 
-from rubricflow.tasks.core.contracts import ScaleBounds
+from rubricflow.tasks.core.contracts import Record, ScaleBounds
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.tables.calibration import Refusal
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
@@ -90,7 +90,7 @@ def answer_row(
     scale: ScaleBounds,
     tolerance: float,
     heads: tuple[str, str] = ("Question", "Student"),
-) -> dict[str, Any]:
+) -> Record:
     """An answer as the table shows it; arguments as in `answers_section`, of its item."""
     has_interval = row["decided_by"] == "machine" and row["low"] is not None and row["high"] is not None
     score = row["final_score"]
@@ -197,7 +197,7 @@ class Quoted(NamedTuple):
     """The CSS class of the machine's words, or of people's."""
 
 
-def shown_case(row: Row, question: str, bundle: Bundle, judgments: Rows, text: str, goes: str) -> dict[str, Any]:
+def shown_case(row: Row, question: str, bundle: Bundle, judgments: Rows, text: str, goes: str) -> Record:
     """One response as the page shows it: text, scores, decisions and quotes. row: of the score frame; judgments: of the
     response, the machine's and people's; goes: where its score goes."""
     people = [judgment for judgment in judgments if judgment["rater_kind"] in _PEOPLE]
@@ -256,7 +256,7 @@ def _made_of(row: Row) -> str:
     return f"Compared with an average answer: {adds} points" if adds else ""
 
 
-def _marks(bundle: Bundle, machine: Rows, people: Rows, text: str) -> list[dict[str, Any]]:
+def _marks(bundle: Bundle, machine: Rows, people: Rows, text: str) -> list[Record]:
     """What machine and people decided of each criterion that the machine judged, in the rubric's order; text: what the
     quotes are of, and of a trace the turns and steps in which they stand."""
     is_trace = bundle.protocol.units == "turns"

@@ -4,13 +4,13 @@ and people part, and whether groups of authors are treated alike."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from rubricflow.tasks.core.contracts import ScaleBounds
+from rubricflow.tasks.core.contracts import Record, ScaleBounds
 from rubricflow.tasks.core.contracts.tables.judging import ACTIONS, QUOTES
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import (
@@ -207,7 +207,7 @@ def confusions(both: pd.DataFrame, scales: Mapping[str, ScaleBounds]) -> list[Pa
         people, machine = (of_level[to_levels(rows[name].to_numpy(float), *scale)] for name in ("target", "calibrated"))
         counts = pd.crosstab(people, machine).reindex(index=range(bands), columns=range(bands), fill_value=0)
         caption = f"Counts of {len(rows):,} held-out answers, scale {say.level(low)} to {say.level(high)}"
-        table: dict[str, Any] = {"caption": caption, "names": names, "rows": counts.to_numpy().tolist()}
+        table: Record = {"caption": caption, "names": names, "rows": counts.to_numpy().tolist()}
         tables.append(body(TEMPLATE, "confusion", table))
     lead = Markup(
         'Row: <span class="h key">people</span>; column: <span class="m key">machine</span>; shade: share of the row; '

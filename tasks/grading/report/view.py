@@ -10,13 +10,14 @@ from typing import NamedTuple
 import pandas as pd
 import pyarrow as pa
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.contracts.tables.evaluation import STAGES
 from rubricflow.tasks.core.display import say
 from rubricflow.tasks.core.display.page import Columns, Page, Part, Section, Text, body
 from rubricflow.tasks.core.display.quotes import WorthOfQuotes
-from rubricflow.tasks.core.display.table import Cell, Record, Row, Rows, Table, count
+from rubricflow.tasks.core.display.table import Cell, Row, Rows, Table, count
 from rubricflow.tasks.core.display.verdict import ReleaseVerdict, by_scope, verdict, wrong_words
 from rubricflow.tasks.core.display.worth import worth_section
 from rubricflow.tasks.core.stats.metrics import METRICS, Metric

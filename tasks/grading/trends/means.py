@@ -19,6 +19,7 @@ import pandas as pd
 from scipy.optimize import nnls
 from scipy.stats import t
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.stats.arrays import Floats
 
 CLASS_SIZE = 10
@@ -36,7 +37,7 @@ def together(logs: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return rows
 
 
-def mean_rows(verdicts: pd.DataFrame, labels: pd.DataFrame) -> list[dict[str, Any]]:
+def mean_rows(verdicts: pd.DataFrame, labels: pd.DataFrame) -> list[Record]:
     """Rows as of `means`: of each arm, and of its difference from the first, over all and by criterion and group.
 
     verdicts: of `together`; arms are the logs, or the subjects of a single log that has several. labels: answer_id,
@@ -97,7 +98,7 @@ def _arms(rows: pd.DataFrame, chance: pd.Series[float]) -> Iterator[tuple[str, C
         )
 
 
-def _row(arm: str, less: str, slice_: str, value_of: object, found: CorrectedMean) -> dict[str, Any]:
+def _row(arm: str, less: str, slice_: str, value_of: object, found: CorrectedMean) -> Record:
     both = found.corrected
     labels = found.labels
     judge = found.judge

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from rubricflow.tasks.core.contracts import Record
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.tables.evaluation import Drifts, Means, WatchedValues
 from rubricflow.tasks.core.monitor.artifacts import announce
@@ -28,7 +29,7 @@ from rubricflow.tasks.grading.trends.moved import OBSERVED, Drift, drifted
 
 
 @task("means")
-def keep_means(warehouse: Warehouse, verdicts: pd.DataFrame, labels: pd.DataFrame) -> tuple[Run, list[dict[str, Any]]]:
+def keep_means(warehouse: Warehouse, verdicts: pd.DataFrame, labels: pd.DataFrame) -> tuple[Run, list[Record]]:
     """The rows of `means` and the run that holds them, named by what went in; arguments as of `mean_rows`."""
     rows = mean_rows(verdicts, labels)
     names = sorted(map(str, verdicts["log"].unique()))
@@ -41,7 +42,7 @@ def keep_means(warehouse: Warehouse, verdicts: pd.DataFrame, labels: pd.DataFram
 @task("drift")
 def keep_drift(
     warehouse: Warehouse, watch: str, old: Mapping[str, pd.DataFrame], new: Mapping[str, pd.DataFrame]
-) -> tuple[Run, Drift, list[dict[str, Any]]]:
+) -> tuple[Run, Drift, list[Record]]:
     """Adds the new logs that a watch does not hold yet, and tests all of its logs; the rows of `drifts`, those that
     moved first. Logs by name, in the order of time, each as `observed`. InputError for other old logs than the watch
     began with, or a log that it holds with other content."""
@@ -73,7 +74,7 @@ def keep_drift(
     return run, found, rows
 
 
-def drift_rows(found: Drift, logs: Sequence[str]) -> list[dict[str, Any]]:
+def drift_rows(found: Drift, logs: Sequence[str]) -> list[Record]:
     """Rows as of `drifts`, in the order of what was found. logs: names of the new ones."""
     rows = []
     for row in found.rows:

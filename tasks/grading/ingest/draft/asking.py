@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.errors import InputError
 from rubricflow.tasks.core.contracts.settings.data import Pattern
 from rubricflow.tasks.core.display import say
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.text.tokens import decimal_of
 from rubricflow.tasks.grading.ingest.draft.drafted import STEPS, UNWRITTEN, Draft, DraftedItem, Known, is_on_grid
 from rubricflow.tasks.grading.ingest.draft.guess import Column, asks, guessed
@@ -58,9 +58,7 @@ def confirmed_roles(roles: Roles, columns: Sequence[Column], file: Path, ask: As
         raise InputError(f"no column looks like one of answers; there are {listed}", file=file, hint=hint)
     if answer != guess:
         # What was taken for the question may be the very column of the answers.
-        others: dict[str, Any] = {
-            role: None for role in ("item", "question", "reference") if getattr(roles, role) == answer
-        }
+        others: JsonDict = {role: None for role in ("item", "question", "reference") if getattr(roles, role) == answer}
         roles = replace(roles, answer=(answer,) if answer in header and asks(answer) else answer, **others)
     writer = ask("Which says who wrote it? (empty: none)", ", ".join(roles.student))
     if writer != ", ".join(roles.student):
@@ -173,7 +171,7 @@ def _wording(columns: Sequence[Column]) -> Column | None:
 
 def listed_questions(
     file: Path, columns: Sequence[Column], items: Sequence[DraftedItem], numbered: str
-) -> tuple[dict[str, Any], tuple[DraftedItem, ...]]:
+) -> tuple[JsonDict, tuple[DraftedItem, ...]]:
     """(the file's entry in a study, the questions with what the file has of them).
 
     Questions are found by their ids or, failing that, by their wording, which numbers them then; numbered: the column

@@ -9,11 +9,11 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from rubricflow.tasks.core.contracts.schema import Frozen
 from rubricflow.tasks.core.contracts.settings.data import QUESTION, Pattern
 from rubricflow.tasks.core.contracts.settings.written import parse, read_yaml
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.core.store.reshape import matching, questions_of
 from rubricflow.tasks.core.text.tokens import UNIT_OF_POINTS, decimal_of
 
@@ -140,7 +140,7 @@ def recognised(header: Sequence[str]) -> Roles | None:
         if not all(role in columns for role in platform.recognised_by):
             continue
         same = ("answer", "question", "reference", "points", "response", "attempt")
-        roles: dict[str, Any] = {role: columns[role] for role in same if role in columns}
+        roles: JsonDict = {role: columns[role] for role in same if role in columns}
         names = tuple(columns[role] for role in ("first_name", "last_name", "full_name") if role in columns)
         if "score" in columns:
             roles["scores"] = (columns["score"],)

@@ -12,6 +12,7 @@ import yaml
 
 from rubricflow.tasks.core.contracts.bundle import Scale
 from rubricflow.tasks.core.contracts.settings.data import ROW, Split
+from rubricflow.tasks.core.llm.schema import JsonObject
 from rubricflow.tasks.core.text.tokens import whole
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN, DraftedItem
@@ -87,8 +88,8 @@ _WHOLE = f"{UNWRITTEN} one thing that a full answer says"
 def study_text(
     name: str,
     about: str,
-    source: Mapping[str, Any],
-    questions: Mapping[str, Any] | None,
+    source: JsonObject,
+    questions: JsonObject | None,
     rubrics: str,
     *,
     echo: bool,
@@ -125,7 +126,7 @@ def study_text(
     return "\n\n".join(["\n".join(lines), _RUBRICS.format(file=_inline(rubrics)), *split, judge, release]) + "\n"
 
 
-def _source(source: Mapping[str, Any]) -> list[str]:
+def _source(source: JsonObject) -> list[str]:
     """The lines of a source: a mapping and a list of raters a line an entry, so that each can be taken out."""
     lines = [f"    - file: {_inline(source['file'])}"]
     for key, about in _ABOUT.items():

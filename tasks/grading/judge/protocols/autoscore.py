@@ -10,6 +10,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
 from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import reason_of
@@ -35,7 +36,7 @@ class AutoScoreProtocol(itemised.ItemisedProtocol):
             case _:
                 return []
 
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         is_score = part.name == SCORE.name
         return HOLISTIC.schema(bundle, part) if is_score else contract.components(part.criteria or bundle.criteria)
 
@@ -87,7 +88,7 @@ class AutoScoreProtocol(itemised.ItemisedProtocol):
             return HOLISTIC.outcome(case, answers)
         return unscored(case, (), reason_of(answers[0].call), itemised.signals(case.bundle, answers))
 
-    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+    def artifact(self, question: Question, opinion: Opinion) -> JsonDict:
         """An opinion as components, the first quote of each criterion that it finds; or as one score."""
         if question.part == SCORE.name:
             return HOLISTIC.artifact(question, opinion)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Checked
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.core.llm.schema import record
+from rubricflow.tasks.core.llm.schema import JsonDict, record
 from rubricflow.tasks.grading.judge.itemised import check_score, mean_probability, probabilities
 from rubricflow.tasks.grading.judge.mend import reason_of, verdict_in
 from rubricflow.tasks.grading.judge.protocol import (
@@ -47,7 +47,7 @@ class BottleneckProtocol(JudgingProtocol):
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
         return [] if before else [Part(ALL, bundle.criteria)]
 
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         """The contract of levels and score, which may lie between two steps, see `GraderEstimate.score`."""
         score = {"type": "number", "minimum": bundle.scale.min, "maximum": bundle.scale.max}
         levels = {c.id: {"type": "integer", "minimum": 0, "maximum": c.top} for c in part.criteria}
@@ -104,7 +104,7 @@ class BottleneckProtocol(JudgingProtocol):
         decisions = [Decision(c.id, levels[c.id], levels[c.id]) for c in part.criteria]
         return Outcome(Judged(case, decisions, likely), Grading(case, Scored(estimate.score), signals, confidence))
 
-    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+    def artifact(self, question: Question, opinion: Opinion) -> JsonDict:
         score = round_half_up(opinion.score, question.bundle.scale)
         return {"levels": {c.id: opinion.levels[c.id] for c in question.criteria}, "score": score, "probability": 1.0}
 

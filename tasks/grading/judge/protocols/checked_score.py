@@ -19,7 +19,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Trait
 from rubricflow.tasks.core.llm.ask import Checked
 from rubricflow.tasks.core.llm.request import Request, cached_by_identity
-from rubricflow.tasks.core.llm.schema import record
+from rubricflow.tasks.core.llm.schema import JsonDict, record
 from rubricflow.tasks.core.llm.schema import text as text_of
 from rubricflow.tasks.grading.judge import itemised, prompt
 from rubricflow.tasks.grading.judge import schema as contract
@@ -53,7 +53,7 @@ class CheckedScoreProtocol(RulersProtocol):
         failed = any(call.attempts and call.value is None for _, call in before)
         return [last] if len(before) == len(first) and not failed else []
 
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         criteria, traits = _divided(bundle, part.criteria)
         whole = contract.checklist(criteria)
         decisions = whole["properties"]["decisions"]["properties"]
@@ -128,7 +128,7 @@ class CheckedScoreProtocol(RulersProtocol):
         against = contradicted(bundle, levels, grading.scored.traits)
         return Outcome(judged, replace(grading, signals={**grading.signals, "contradicted": float(len(against))}))
 
-    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+    def artifact(self, question: Question, opinion: Opinion) -> JsonDict:
         """An opinion as decisions and scores, as far as they are asked for."""
         criteria, traits = _divided(question.bundle, question.criteria)
         decisions = super().artifact(replace(question, criteria=criteria), opinion)["decisions"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Checked
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.itemised import Choose
 from rubricflow.tasks.grading.judge.protocol import Opinion, Part, Question
@@ -22,7 +23,7 @@ class CheckEvalProtocol(RulersProtocol):
 
     key = "answers"
 
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         return contract.answers(part.criteria)
 
     def judge(self, entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:
@@ -47,7 +48,7 @@ class CheckEvalProtocol(RulersProtocol):
     def restated(self, entry: Any, item: Criterion, choose: Choose) -> Any:
         return _ANSWERS[choose(_ANSWERS.index(entry))] if entry in _ANSWERS else entry
 
-    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+    def artifact(self, question: Question, opinion: Opinion) -> JsonDict:
         """An opinion as yes or no: yes where it finds the criterion at all."""
         return {"answers": {c.id: contract.YES if opinion.levels[c.id] else contract.NO for c in question.criteria}}
 

@@ -11,7 +11,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
 from rubricflow.tasks.core.llm.extract import said, stands_in
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.core.llm.schema import compact
+from rubricflow.tasks.core.llm.schema import JsonDict, compact
 from rubricflow.tasks.core.text.quotes import find
 from rubricflow.tasks.core.text.units import units
 from rubricflow.tasks.grading.judge import prompt
@@ -66,7 +66,7 @@ class ConceptsProtocol(RulersProtocol):
 PROTOCOL = ConceptsProtocol()
 
 
-def read_lines(text: str) -> dict[str, Any] | None:
+def read_lines(text: str) -> JsonDict | None:
     """The decisions in the published line format, `concept=<id>; label=<level>; evidence=<words>`; other lines are
     passed over. None where no line has it, or a concept has two."""
     decisions = {}

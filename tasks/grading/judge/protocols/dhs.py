@@ -8,6 +8,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
 from rubricflow.tasks.core.llm.request import Reply, Request
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.grading.judge import itemised
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.mend import reason_of
@@ -33,7 +34,7 @@ class HolisticProtocol(JudgingProtocol):
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
         return [] if before else [Part(ALL)]
 
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         return contract.stated(bundle.scale)
 
     def check(self, request: Request, reply: Reply) -> Checked[Any]:
@@ -55,7 +56,7 @@ class HolisticProtocol(JudgingProtocol):
         confidence = itemised.score_confidence([(answer, scale)])
         return Outcome(Judged(case), Grading(case, Scored(answer.value), signals, confidence))
 
-    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+    def artifact(self, question: Question, opinion: Opinion) -> JsonDict:
         return {"rationale": opinion.because, "score": round_half_up(opinion.score, question.bundle.scale)}
 
 

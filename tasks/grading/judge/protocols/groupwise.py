@@ -6,7 +6,7 @@ from typing import Any
 
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Checked
-from rubricflow.tasks.core.llm.schema import record
+from rubricflow.tasks.core.llm.schema import JsonDict, record
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.protocol import Part, Question
 from rubricflow.tasks.grading.judge.protocols.pairwise import ComparingProtocol
@@ -18,7 +18,7 @@ class GroupwiseProtocol(ComparingProtocol):
 
     field = "scores"
 
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         score = contract.stated(bundle.scale)["properties"]["score"]
         return record({"comparison": PROSE, self.field: record({str(n + 1): score for n in range(part.answers)})})
 

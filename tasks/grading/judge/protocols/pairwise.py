@@ -9,7 +9,7 @@ from typing import Any
 from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
 from rubricflow.tasks.core.llm.request import Reply, Request
-from rubricflow.tasks.core.llm.schema import record
+from rubricflow.tasks.core.llm.schema import JsonDict, record
 from rubricflow.tasks.grading.judge.comparing import TIE
 from rubricflow.tasks.grading.judge.itemised import repair_whole
 from rubricflow.tasks.grading.judge.mend import unread, verdict_in
@@ -53,7 +53,7 @@ class PairwiseProtocol(ComparingProtocol):
 
     field = "winner"
 
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         return record({"comparison": PROSE, self.field: {"type": "string", "enum": ["1", "2", TIE]}})
 
     def read(self, stated: Any, question: Question) -> Checked[int | str]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.llm.ask import Checked
 from rubricflow.tasks.core.llm.request import cached_by_identity
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.grading.judge import itemised, keep
 from rubricflow.tasks.grading.judge import schema as contract
 from rubricflow.tasks.grading.judge.doubted_quotes import most_shared, settled
@@ -40,7 +41,7 @@ class RulersProtocol(itemised.ItemisedProtocol):
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
         return [] if before else in_parts(bundle)
 
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         return contract.checklist(part.criteria)
 
     def judge(self, entries: Any, items: tuple[Criterion, ...], question: Question) -> Checked[Any]:
@@ -55,7 +56,7 @@ class RulersProtocol(itemised.ItemisedProtocol):
         """Decisions, and the scores that the bundle's formula makes of them."""
         return graded(case, answers, gathered(answers))
 
-    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+    def artifact(self, question: Question, opinion: Opinion) -> JsonDict:
         """An opinion as decisions on the criteria asked for."""
         decisions, names = {}, contract.names_of(question.bundle)
         for criterion in question.criteria:

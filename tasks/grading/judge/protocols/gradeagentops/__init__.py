@@ -6,7 +6,7 @@ The contract and what a reply claims are in contract.py, the verifier and the pr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle
 from rubricflow.tasks.core.llm.ask import Attempt, Checked
 from rubricflow.tasks.core.llm.extract import said
 from rubricflow.tasks.core.llm.request import Message, Reply, Request
-from rubricflow.tasks.core.llm.schema import form
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject, form
 from rubricflow.tasks.core.text.tokens import whole
 from rubricflow.tasks.grading.judge import mend
 from rubricflow.tasks.grading.judge.evidence import subject_of
@@ -58,7 +58,7 @@ class GradeAgentOpsProtocol(JudgingProtocol):
     def parts(self, bundle: Bundle, before: Sequence[Answer]) -> list[Part]:
         return [] if before else [Part(ALL, bundle.criteria, numbered(bundle).traits)]
 
-    def schema(self, bundle: Bundle, part: Part) -> dict[str, Any]:
+    def schema(self, bundle: Bundle, part: Part) -> JsonDict:
         return contract.schema(bundle, everything(bundle))
 
     def system(self, bundle: Bundle, part: Part, question: str, context: str | None, reference: str | None) -> str:
@@ -77,7 +77,7 @@ class GradeAgentOpsProtocol(JudgingProtocol):
         published = request.keys - {"points"} | contract.PUBLISHED if "points" in request.keys else request.keys
         some = request.keys | published if carried else {"subscores", "points", "covered"}
 
-        def serves(artifact: Mapping[str, Any]) -> bool:
+        def serves(artifact: JsonObject) -> bool:
             return not some.isdisjoint(artifact) or request.keys <= artifact.keys()
 
         artifact, note, _ = mend.verdict_in(request, reply, frozenset({"points", "subscores"}), serves)
@@ -171,7 +171,7 @@ class GradeAgentOpsProtocol(JudgingProtocol):
         judged = Judged(case, verdict.decisions, probable.criteria)
         return Outcome(judged, Grading(case, scored, signals, confidence, why))
 
-    def artifact(self, question: Question, opinion: Opinion) -> dict[str, Any]:
+    def artifact(self, question: Question, opinion: Opinion) -> JsonDict:
         """An opinion in the words of the contract, as far as it was asked for: a quote for each criterion."""
         bundle = question.bundle
         demand: Demand = question.settled.demand if question.settled else everything(bundle)
@@ -190,7 +190,7 @@ class GradeAgentOpsProtocol(JudgingProtocol):
             points[str(number)] = {"status": contract.STATUSES[is_covered]}
             if point.evidence != "none":
                 points[str(number)]["quote"] = "".join(quotes.get(point.id, ())) if is_covered else ""
-        fields: dict[str, Any] = {
+        fields: JsonDict = {
             "points": points,
             "misconceptions": misconceptions,
             "rationale": opinion.because[:MAX_PROSE],

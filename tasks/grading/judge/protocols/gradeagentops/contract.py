@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion, Scale, Trait
-from rubricflow.tasks.core.llm.schema import form, record, several
+from rubricflow.tasks.core.llm.schema import JsonDict, JsonObject, form, record, several
 from rubricflow.tasks.core.text.tokens import number_of, whole
 from rubricflow.tasks.core.text.units import whole_sentences
 from rubricflow.tasks.grading.judge import prompt
@@ -91,7 +91,7 @@ def system(bundle: Bundle, question: str, context: str | None, reference: str | 
     return prompt.fill("gradeagentops", values, prompt.speaking(values))
 
 
-def schema(bundle: Bundle, demand: Demand) -> dict[str, Any]:
+def schema(bundle: Bundle, demand: Demand) -> JsonDict:
     """The contract of what is asked for: every point under its number, so that none can be left out or named twice,
     and a covered one with words. Every list and string is bounded, so that a model held to it ends."""
     points = numbered(bundle).points
@@ -125,7 +125,7 @@ def in_order(demand: Demand) -> list[str]:
     return [name for name in _ORDER if name in demand.fields]
 
 
-def _claim(point: Criterion) -> dict[str, Any]:
+def _claim(point: Criterion) -> JsonDict:
     """Schema of what is said of a point: whether it is covered, then by which words."""
     missed, covered = ({"status": {"type": "string", "enum": [status]}} for status in STATUSES)
     if point.evidence == "none":
@@ -133,7 +133,7 @@ def _claim(point: Criterion) -> dict[str, Any]:
     return {"anyOf": [record({**missed, "quote": _NOTHING}), record({**covered, "quote": QUOTE})]}
 
 
-def _score(scale: Scale) -> dict[str, Any]:
+def _score(scale: Scale) -> JsonDict:
     scores = [whole(round(scale.min + scale.step * i, 12)) for i in range(scale.levels)]
     return {"type": "integer" if all(isinstance(score, int) for score in scores) else "number", "enum": scores}
 
@@ -166,7 +166,7 @@ def everything(bundle: Bundle) -> Demand:
     return Demand(frozenset(names), traits, tuple(points), tuple(banned))
 
 
-def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
+def read(artifact: JsonObject, demand: Demand, bundle: Bundle) -> Claims:
     """The claims of an artifact that was asked for these fields. Nothing else in it is looked at."""
     rubric = numbered(bundle)
     notes = Counter[str](unknown_field=len(unknown_fields(artifact, bundle)))
@@ -206,7 +206,7 @@ def read(artifact: Mapping[str, Any], demand: Demand, bundle: Bundle) -> Claims:
     )
 
 
-def unknown_fields(artifact: Mapping[str, Any], bundle: Bundle) -> list[str]:
+def unknown_fields(artifact: JsonObject, bundle: Bundle) -> list[str]:
     """The fields of an artifact, and those of its subscores, that the whole contract does not have in either form."""
     rubric, subscores = numbered(bundle), artifact.get("subscores")
     unknown = artifact.keys() - everything(bundle).fields - (PUBLISHED if rubric.points else frozenset())
@@ -240,7 +240,7 @@ def merge(earlier: Claims, new: Claims, demand: Demand) -> Claims:
 
 
 def _by_number(
-    artifact: Mapping[str, Any], points: Mapping[int, Criterion], notes: Counter[str]
+    artifact: JsonObject, points: Mapping[int, Criterion], notes: Counter[str]
 ) -> tuple[dict[int, tuple[str, ...] | None], dict[int, str], str | None]:
     """Claims and problems of single points under their numbers, and why all of them are in doubt."""
     entries = artifact["points"]
@@ -267,7 +267,7 @@ def _by_number(
 
 
 def _by_lists(
-    artifact: Mapping[str, Any], points: Mapping[int, Criterion], notes: Counter[str]
+    artifact: JsonObject, points: Mapping[int, Criterion], notes: Counter[str]
 ) -> tuple[dict[int, tuple[str, ...] | None], dict[int, str], str | None]:
     """The same from the published form. A list that is not there names nothing."""
     covered, doubt = _numbers(artifact.get("covered", []), points, notes)

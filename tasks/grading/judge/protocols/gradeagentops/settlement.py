@@ -21,6 +21,7 @@ from rubricflow.tasks.core.contracts.bundle import Bundle, Criterion
 from rubricflow.tasks.core.contracts.composite import share_of_points
 from rubricflow.tasks.core.llm.ask import RequestOutcome
 from rubricflow.tasks.core.llm.request import Reply
+from rubricflow.tasks.core.llm.schema import JsonDict
 from rubricflow.tasks.grading.judge import itemised
 from rubricflow.tasks.grading.judge.doubted_quotes import most_shared
 from rubricflow.tasks.grading.judge.doubted_quotes import settled as without_doubted
@@ -216,7 +217,7 @@ def likely(call: RequestOutcome[Any], bundle: Bundle) -> Likely:
     return latest
 
 
-def restated(artifact: dict[str, Any], reply: Reply, bundle: Bundle) -> dict[str, Any]:
+def restated(artifact: JsonDict, reply: Reply, bundle: Bundle) -> JsonDict:
     """The artifact with what counts by the bundle's `level` in place of what it states; of subscores the likeliest."""
     probabilities = reply.level_probabilities or {}
     protocol = bundle.protocol
