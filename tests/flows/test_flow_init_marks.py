@@ -151,3 +151,45 @@ def test_the_three_headers_of_qualtrics_are_one(tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", names[0], [names[1], *rows])
     init([tmp_path / "a.csv"], tmp_path / "study.yaml", guess)
     assert [row["text"] for row in read(tmp_path / "study.yaml").responses] == ["So.", "No."]
+
+
+LABELS = ("Points Possible", "Overall average", "Durchschnitt", "Moyenne", "Total", "Std. Dev.", "平均")
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    label=st.sampled_from(LABELS).flatmap(lambda label: st.sampled_from((label, label.upper(), label.lower()))),
+    blanks=st.tuples(st.sampled_from(("", " ", "    ")), st.sampled_from(("", "  "))),
+    place=st.integers(0, 3),
+    names=st.lists(st.from_regex(r"[B-Z][a-z]{3,8}, Ada", fullmatch=True), min_size=3, max_size=3, unique=True),
+    cell=st.sampled_from(("", "(read only)", "5")),
+    has_ids=st.booleans(),
+)
+def test_a_row_of_points_or_averages_is_no_student_wherever_it_stands(
+    label: str, blanks: tuple[str, str], place: int, names: list[str], cell: str, has_ids: bool
+) -> None:
+    texts = ("It pushes water away.", "It is hollow and light.", "Air is inside of it.")
+    rows = [
+        [name, f"s{n}", text, f"{n + 1}", text, f"{n}"] for n, (name, text) in enumerate(zip(names, texts, strict=True))
+    ]
+    header = ["Student", "SIS User ID", "Answer 1", "Score 1", "Answer 2", "Score 2"]
+    ours = [0, 1, 2, 3, 4, 5] if has_ids else [0, 2, 3, 4, 5]
+    added = [label.join(blanks), "", cell, "7", cell, "4"]
+    found, worth = [], {}
+    with TemporaryDirectory() as folder:
+        for table in (rows, [*rows[:place], added, *rows[place:]]):
+            study = Path(folder) / "study.yaml"
+            write_csv(Path(folder) / "a.csv", [header[n] for n in ours], [[row[n] for n in ours] for row in table])
+            init([Path(folder) / "a.csv"], study, guess, overwrite=True)
+            read_back = read(study)
+            found.append((read_back.answers, read_back.scores, read_back.items.keys()))
+            worth = points_of(study)
+    assert found[0] == found[1]
+    assert worth == ({"Q1": 7, "Q2": 4} if "oints" in label.lower() else {"Q1": 3, "Q2": 3})
+
+
+def test_a_student_with_an_answer_of_their_own_stays_whatever_their_name(tmp_path: Path) -> None:
+    rows = [["Total", "It is hollow, and light for its size.", "2"], ["Average", "Nobody knows, I think.", "1"]]
+    write_csv(tmp_path / "a.csv", ["Student", "Answer", "Score"], rows)
+    init([tmp_path / "a.csv"], tmp_path / "study.yaml", guess)
+    assert read(tmp_path / "study.yaml").scores == {"Total-Q1": 2, "Average-Q1": 1}

@@ -19,13 +19,14 @@ from rubricflow.tasks.core.contracts.tables.data import Responses, Units
 from rubricflow.tasks.core.contracts.tables.judging import Attempts, Judgments
 from rubricflow.tasks.core.contracts.tables.rubrics import Bundles
 from rubricflow.tasks.core.llm.backend import Scripted
-from rubricflow.tasks.core.text.traces import as_said, heading_at, headings, trace_units
+from rubricflow.tasks.core.text.traces import heading_at, headings, trace_units
 from rubricflow.tasks.grading.judge import shard_judge
 from rubricflow.tasks.grading.judge.rows import Rater
 from rubricflow.tasks.grading.report.answers import shown_case
 from rubricflow.tasks.people.review.reviews import Reviews
 from rubricflow.tasks.people.review.view import show_case
 from rubricflow.tasks.people.review.waiting import open_board
+from tests.builders.traces import as_said
 
 STUDY = Path(__file__).parents[1] / "data/traces"
 LOST = "the parcel was lost in transit"

@@ -273,7 +273,7 @@ def jury_sentences(rules: Rows, jurors: Rows) -> list[str]:
     """Of rows of `jury_rules` and `jurors`, the chosen rule first."""
     rule = next(row for row in rules if row["chosen"])
     who = ", ".join(f"{row['juror']}{_weight(row)}" for row in jurors)
-    said = [f"{COMBINE[rule['rule']]} ({who}): {rule['reason']}{_figures(rule, jurors)}"]
+    said = [f"{COMBINE[rule['rule']]} ({who}): {rule['reason']}{_figures(rule)}"]
     unscored = [f"{row['juror']} {row['unscored']:,}" for row in jurors if row["unscored"]]
     if unscored:
         said.append(f"responses that a juror gave no score: {', '.join(unscored)}")
@@ -299,7 +299,7 @@ def _weight(row: Row) -> str:
     return "" if row["weight"] is None else f" {say.number(row['weight'])}"
 
 
-def _figures(rule: Row, jurors: Rows) -> str:
+def _figures(rule: Row) -> str:
     """Agreement inside folds of n labels, and the single juror that agrees best; '' where nothing is known."""
     if rule["agreement"] is None:
         return ""

@@ -111,8 +111,7 @@ class PieceProgress:
         tokens = counts.tokens + so_far["prompt_tokens"] + so_far["completion_tokens"]
         absent = next((f" of {name.partition(' ')[2]}" for name in asked if name.startswith("absent ")), "")
         parts = [
-            f"{self._stage}: {counts.members:,}/{self._members:,} {names}",
-            f"about {answered:,} more answered" if answered else "",
+            f"{self._stage}: {'about ' if answered else ''}{done:,}/{self._members:,} {names}",
             f"{pace(done / seconds)}/s" if done and seconds > 0 else "",
             f"about {in_words(seconds_left)} left" if seconds_left else "",
             f"{self._ended:,} pieces" if self._ended > 1 else "",

@@ -31,13 +31,18 @@ class Counted:
 
 
 def reshaped(source: Source, frame: pd.DataFrame, counted: Counted | None = None) -> pd.DataFrame:
-    """The chunk after the source's `blank`, `wide`, `numbered`, `repeats`, `ids`, `names` and `labels`, in this order.
+    """The chunk after the source's `without`, `blank`, `wide`, `numbered`, `repeats`, `ids`, `names` and `labels`, in
+    this order.
 
     Rows that come of one row keep its place in the index. counted: what the chunks before it had, which this one is
     added to; None for a file of one chunk. InputError names the file and the column: one that is not
     there, one to be made that is there already, a pattern that no column keeps, a row with an answer whose id lacks a
     part.
     """
+    for column, words in source.without.items():
+        need(frame, column, source.file)
+        left_out = {label.strip().casefold() for label in words}
+        frame = frame[[str(cell).strip().casefold() not in left_out for cell in frame[column]]]
     if source.blank:
         frame = frame.map(lambda cell: "" if isinstance(cell, str) and cell.strip() in source.blank else cell)
     counted, order = counted or Counted(), []
@@ -117,8 +122,8 @@ def _with_id(
     answers = frame[answer].tolist() if isinstance(answer, str) and answer in frame.columns else None
     ids = []
     for place, row in enumerate(rows):
-        missing = [column for column, part in zip(columns, row, strict=True) if part is None]
-        lacking = [column for column in missing if column not in source.repeats]
+        named = zip(columns, row, strict=True)
+        lacking = [column for column, part in named if part is None and column not in source.repeats]
         if lacking and (answers is None or text_or_none(answers[place]) is not None):
             rule = f"is empty, and '{name}' is made of it"
             raise InputError(rule, file=source.file, row=frame.index[place] + 1, field=lacking[0])

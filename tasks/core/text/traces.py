@@ -70,20 +70,15 @@ def written(said: Iterable[Turn]) -> str:
     for number, turn in enumerate(said, 1):
         tool = f" `{_NOT_OF_NAME.sub('_', turn.tool)[:_LONGEST_TOOL]}`" if turn.tool else ""
         word = "step" if turn.kind in STEPS else "turn"
-        lines = (f"\\{line}" if _reads_like_heading(line) else line for line in turn.text.splitlines(keepends=True))
+        lines = (f"\\{line}" if reads_like_heading(line) else line for line in turn.text.splitlines(keepends=True))
         parts.append(f"[{word} {number}, {turn.kind}{tool}]\n{''.join(lines)}")
     return without_half_pairs("\n\n".join(parts))
 
 
-def _reads_like_heading(line: str) -> bool:
+def reads_like_heading(line: str) -> bool:
+    """Whether a line could be taken for a heading, as `written` hinders by a backslash more."""
     opening = unicodedata.normalize("NFKC", line.lstrip("\\")[:_OPENING])
     return bool(_LIKE_HEADING.match("".join(c for c in opening if unicodedata.category(c) != "Cf")))
-
-
-def as_said(text: str) -> str:
-    """The words of a turn or step as they were, without the backslashes that `written` put in."""
-    lines = text.splitlines(keepends=True)
-    return "".join(line[1:] if line[:1] == "\\" and _reads_like_heading(line) else line for line in lines)
 
 
 # The turns and steps of a text.

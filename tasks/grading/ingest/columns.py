@@ -215,13 +215,11 @@ def listed(cell: Any, place: CellPlace) -> list[JsonDict] | None:
     are no list, an id given twice, a parent that is not listed.
     """
     criteria = [_criterion(element, place.at(number)) for number, element in enumerate(cell_list(cell, place) or [])]
-    ids = set()
+    ids = [criterion["id"] for criterion in criteria]
     for number, criterion in enumerate(criteria):
-        if criterion["id"] in ids:
+        if criterion["id"] in ids[:number]:
             raise place.at(number).at("id").error(f"{quoted(criterion['id'])} is given twice")
-        ids.add(criterion["id"])
-    for number, criterion in enumerate(criteria):
-        if criterion["parent"] is not None and criterion["parent"] not in ids:
+        if criterion["parent"] not in (None, *ids):
             raise place.at(number).at("parent").error(f"{quoted(criterion['parent'])} is not listed")
     return criteria or None
 
@@ -261,7 +259,9 @@ def numbers_of(words: Mapping[str, float | None]) -> Callable[[Any, CellPlace], 
         if text.casefold() in number_of_word:
             return number_of_word[text.casefold()]
         if number_of_word and text and (renumbered or decimal_of(text) is None):
-            raise place.error(f"{quoted(cell)} is none of the words {', '.join(words)}")
+            raise place.error(
+                f"{quoted(cell)} is none of the words {', '.join(words)}{'' if renumbered else ' and no number'}"
+            )
         return as_number(cell, *place, _UNWORDED)
 
     return number

@@ -88,7 +88,7 @@ def finished(
             assert study.rubrics.derive  # or `rubrics_of` would have refused the item
             origin = study.rubrics.derive.origin
         bundle = locked(study, study.judge, judged.rubric, origin, types[name])
-        remarks = (*untyped(bundle, types[name]), *unexplained(bundle))
+        remarks = (*untyped(bundle), *unexplained(bundle))
         rubrics[name] = Finished(judged, origin, bundle, remarks)
     return rubrics
 
@@ -318,7 +318,7 @@ def unexplained(bundle: Bundle) -> list[Remark]:
     return remarks
 
 
-def untyped(bundle: Bundle, item_types: Collection[str]) -> list[Remark]:
+def untyped(bundle: Bundle) -> list[Remark]:
     """That the subscores are the general ones, where the items' type has none of its own."""
     judged = tuple(trait.id for trait in bundle.judged)
     if PROTOCOLS[bundle.protocol.name].shape != "points" or judged != GENERAL:

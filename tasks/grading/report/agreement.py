@@ -84,9 +84,9 @@ class Ranking(NamedTuple):
         return f"Agreement with people ({self.measure}): {shown}."
 
 
-def ranking_of(figures: Figures, calibrations: Rows) -> Ranking:
+def ranking_of(figures: Figures) -> Ranking:
     """People, the calibrated score, the judge before calibration, other runs, words and length; no rater without human
-    scores. calibrations: rows of the table, which tell what the calibrated score is made of."""
+    scores."""
     names = figures.raters("standing_qwk_item_mean")
     by_question = any(figures.rater("standing_qwk_item_mean", name).value is not None for name in names)
     metric = "standing_qwk_item_mean" if by_question else "standing_qwk"
@@ -205,7 +205,7 @@ def agreement_section(figures: Figures, ranking: Ranking, labelled: int) -> Sect
         table: list[Part] = [Grid(("", Named("people", "h key"), *stages), rows, "stack")]
         table += figure_table([figures.named(name, figures.any(name)) for name in TOGETHER])
         parts.append(Fold("All figures of agreement, before and after calibration", table))
-    title = _agreement_title(figures, items, ranking) if labelled else "Whether machine and people agree is not known"
+    title = _agreement_title(figures, ranking) if labelled else "Whether machine and people agree is not known"
     why = "" if labelled else NO_LABELS
     return Section("agreement", "Agreement: as good as a second person?", title, unknown=why, parts=parts)
 
@@ -237,11 +237,9 @@ def worst_item(figures: Figures) -> str:
     return f"{name} agrees at {say.number(machine.value or 0)} QWK where people reach {say.number(people.value or 0)}"
 
 
-def _agreement_title(figures: Figures, items: Sequence[SliceComparison], ranking: Ranking) -> str:
+def _agreement_title(figures: Figures, ranking: Ranking) -> str:
     by_name = {rater.name: rater.agreement.value for rater in ranking.raters}
-    machine = by_name.get(MACHINE)
-    people = by_name.get(PEOPLE)
-    worst = worst_item(figures)
+    machine, people, worst = by_name.get(MACHINE), by_name.get(PEOPLE), worst_item(figures)
     if worst or machine is None:
         return worst or "How far the machine agrees with people is not known"
     start = f"The machine agrees with people at {say.number(machine)} ({ranking.measure})"

@@ -41,10 +41,16 @@ MOST_LOOKS = 4
 
 
 def use_section(
-    gates: Rows, rules: Rows, figures: Figures, covered: Sequence[tuple[float, float]], wrong: str, why_nothing: str
+    gates: Rows,
+    rules: Rows,
+    figures: Figures,
+    covered: Sequence[tuple[float, float]],
+    wrong: str,
+    why_nothing: str,
+    compared: int,
 ) -> Section:
     """What may go out and what the gates say. covered: as `wrong_by_coverage` gives it; wrong: what a wrong score is;
-    why_nothing: why no score goes out, '' where some do."""
+    why_nothing: why no score goes out, '' where some do; compared: answers on which the head compares raters."""
     release: list[Part] = [Text("What may go out", "h3")]
     if why_nothing:
         release.append(Text(why_nothing))
@@ -70,9 +76,9 @@ def use_section(
         return Section("use", "Can I use it?", "No gate could be asked", unknown=unknown, parts=release)
     ordered = sorted(gates, key=lambda row: (ORDER.index(row["outcome"]), _weight(row, figures)))
     # All answers as one set flatter a gate: where there is a mean over questions, that counts.
-    of_gate = {row["gate"]: row for row in ordered if row["slice"] == "all" and row["value_of"] == "all"}
-    of_gate |= {row["gate"]: row for row in ordered if row["slice"] == "all" and row["value_of"] != "all"}
-    overall = sorted(of_gate.values(), key=lambda row: (ORDER.index(row["outcome"]), _weight(row, figures)))
+    means_last = sorted(ordered, key=lambda row: row["value_of"] != "all")
+    of_gate = {row["gate"]: row for row in means_last if row["slice"] == "all"}
+    overall = [row for row in ordered if row in of_gate.values()]
     others = [row for row in ordered if row not in overall]
     counts = Counter(row["outcome"] for row in overall)
     said = [f"{counts[key]} {OUTCOMES[key]}" for key in ORDER if counts[key]]
@@ -82,9 +88,12 @@ def use_section(
     )
     if any(row["gate"] == "length" for row in gates):
         lead += " The length gate is missed unless the data show that the score is more than length."
+    if compared and any(row["gate"] == "machine_qwk" and row["n"] != compared for row in overall):
+        lead += f" The head of the page counts the {say.plural(compared, 'answer')} that all whom it compares score"
+        lead += " (words alone or another run may lack some); a gate counts all that its own figure can be told of."
     parts: list[Part] = [Text(lead)]
     open_ones = [row for row in overall if row["outcome"] in ("fail", "undecided")]
-    settled = [row for row in overall if row["outcome"] in ("unknown", "pass")]
+    settled = [row for row in overall if row not in open_ones]
     for rows, words in ((open_ones, ""), (settled, "met or not known"), (others, "of questions and groups")):
         if rows:
             table: list[Part] = [_gate_table(rows[:MOST], figures), *left_out(rows, "gates", "verdicts")]
@@ -103,8 +112,8 @@ def _gate_table(rows: Rows, figures: Figures) -> Grid:
         labels = Markup(' <span class="source">{} labels decide</span>').format(say.more_labels(more)) if more else ""
         todo = "" if row["outcome"] == "pass" else row["if_missed"]
         question = Named(_question(row, figures), _where(row))
-        lines.append((question, outcome + labels, Figure(_estimate(row), unit), Named(source), todo))
-    heads = ("Gate", "outcome", "estimate, 95% interval", "wanted", "if missed")
+        lines.append((question, outcome + labels, Figure(_estimate(row), unit), row["n"], Named(source), todo))
+    heads = ("Gate", "outcome", "estimate, 95% interval", "n", "wanted", "if missed")
     return Grid(heads, lines, "verdict stack", marks=[f"o-{row['outcome']}" for row in rows])
 
 

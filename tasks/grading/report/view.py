@@ -133,7 +133,7 @@ def view(
     if found.waiting and not found.released and not found.held_back:
         why_nothing = nothing or gates.nothing_released(rules, counts["possible"], found.answers, tables.needs)
         why_nothing = f"{in_terms_of_logs(why_nothing)} {takes}".strip() if logged else why_nothing
-    ranking = ranking_of(figures, calibrations)
+    ranking = ranking_of(figures)
     if logged:
         ranking = ranking._replace(measure=in_terms_of_logs(ranking.measure) if len(items) > 1 else "QWK")
     sources = "; ".join(manifest.get("identity", {}).get("recordings", {}).values())
@@ -141,6 +141,7 @@ def view(
     costs = made.cost_facts(
         counts["attempts"], counts["costs"], found.answers, found.released, waiting, ranking, manifest
     )
+    compared = max((rater.agreement.n for rater in ranking.raters), default=0)
     covered = gates.wrong_by_coverage(scores, scales, release["tolerance"])
 
     def cases(responses: Sequence[str], lead: str) -> list[Part]:
@@ -151,7 +152,7 @@ def view(
     preferred = preference_section(figures, counts["lost_verdicts"])
     sections: tuple[Section | None, ...] = (
         trust_section(logged, scores, scales, figures) if logged else None,
-        gates.use_section(verdicts, rules, figures, covered, wrong, why_nothing),
+        gates.use_section(verdicts, rules, figures, covered, wrong, why_nothing, compared),
         answers.answers_section(
             tables.answers.to_pylist() if tables.answers else [],
             tables.links,

@@ -25,6 +25,9 @@ by its question (`n` is then that name); or `{right_of: NAME}`, the column that 
 class Reshaping(Frozen):
     """What is done to the rows of a file before its columns map. Each step may use what the steps above it made."""
 
+    without: dict[str, tuple[str, ...]] = left_out({})
+    """Rows that are no student's: column → what stands there in their place, such as the "Points Possible" of a Canvas
+    gradebook. Case and blanks around do not count."""
     blank: tuple[str, ...] = ()
     """Cells that mean an empty one, such as the "-" that Moodle writes where nothing was handed in."""
     wide: dict[str, Pattern] = {}

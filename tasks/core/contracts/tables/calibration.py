@@ -30,22 +30,9 @@ CALIBRATION_METHODS: Meanings = {
     "identity": "the raw score is kept",
     "text_only": "stacked without the judge: the baseline that knows nothing of the rubric",
 }
-RouteReason = Literal[
-    "unscored",
-    "precheck",
-    "weak_evidence",
-    "uncalibrated",
-    "out_of_range",
-    "level_unseen",
-    "asks_nothing",
-    "question_means",
-    "no_promise",
-    "risk",
-    "promise_broken",
-]
 ROUTE_REASONS: Meanings = {
     "unscored": "no score",
-    "precheck": "scored by a rule, without the judge",
+    "precheck": "empty or untouched: scored lowest without asking the judge",
     "weak_evidence": "points given on too few words of the answer",
     "uncalibrated": "too few marked answers, or too little said by the judge, to tell how likely the score is wrong",
     "out_of_range": "judged above or below all other answers whose marks its score was learned from",

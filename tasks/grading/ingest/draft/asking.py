@@ -193,8 +193,8 @@ def listed_questions(
         places = {cell.strip(): row for row, cell in enumerate(key.rows)}
     roles = guessed(others)
     reference = next((column.rows for column in columns if column.name == roles.reference), None)
-    worth = [column for column in others if column.numeric and is_named(column.name, "points")]
-    worth += [column for column in others if column.numeric and is_named(column.name, "score")]
+    numeric = [column for column in others if column.numeric]
+    worth = [column for role in ("points", "score") for column in numeric if is_named(column.name, role)]
     described = []
     for item in items:
         row = places[item.item_id]

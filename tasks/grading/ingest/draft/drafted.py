@@ -15,7 +15,7 @@ import pandas as pd
 
 from rubricflow.tasks.core.contracts.settings.data import QUESTION, ROW, Pattern, Source
 from rubricflow.tasks.core.llm.schema import JsonDict
-from rubricflow.tasks.core.store.cells import EssayCell, text_or_none
+from rubricflow.tasks.core.store.cells import EssayCell, quoted, text_or_none
 from rubricflow.tasks.core.store.reshape import Counted, reshaped
 from rubricflow.tasks.core.store.sheets import told_apart
 from rubricflow.tasks.core.text.markup import is_markup, plain
@@ -122,15 +122,16 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
             names[name] += "_"
     wide = wide_columns(roles, names)
     flat = as_rows(roles, names, wide) if wide else roles
-    source: JsonDict = {"file": file, "blank": list(roles.blank), "wide": wide, "html": roles.html}
-    source["responses"] = {"text": flat.answer}
+    source: JsonDict = {"file": file, "without": {name: list(words) for name, words in roles.without.items()}}
+    source |= {"blank": list(roles.blank), "wide": wide, "html": roles.html, "responses": {"text": flat.answer}}
     counted = Counted()
 
-    def made() -> pd.DataFrame:
-        """The file's rows as the source makes them until now; every cell is a text, '' where it is empty."""
+    def made(frame: pd.DataFrame = frame, **but: JsonDict) -> pd.DataFrame:
+        """The file's rows as the source makes them until now, but for some of its keys; every cell is a text, '' where
+        it is empty."""
         counted.ids, counted.rows = {names["question_id"]: dict(known.numbers)}, {}
         responses = {"response_id": flat.answer, "item_id": flat.answer} | source["responses"]
-        rows = reshaped(Source.model_validate(source | {"responses": responses}), frame, counted)
+        rows = reshaped(Source.model_validate(source | {"responses": responses} | but), frame, counted)
         return rows.map(lambda cell: text_or_none(cell) or "")
 
     def joined(kind: str, name: str, columns: Sequence[str]) -> str | None:
@@ -160,6 +161,8 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
     response = _response_id(flat, author, item, made(), names, source)
     mapping = {"response_id": response, "item_id": item, "author_id": author, "author_name": author_name}
     source["responses"] = {key: column for key, column in mapping.items() if column} | source["responses"]
+    is_possible = frame[list(roles.without)].map(lambda cell: is_named(str(cell), "points")).any(axis=1)
+    possible = made(frame[is_possible], without={}, repeats={}, names={}, labels={})
     rows = made()
     totals = [mark_of(cell) for cell in rows[roles.total]] if roles.total in rows.columns else []
     words_of = {}
@@ -174,6 +177,9 @@ def drafted(file: str, roles: Roles, frame: pd.DataFrame, known: Known = NOTHING
             points.append(mark.points if mark else words.get(cell.strip()))
             if mark and mark.most:
                 out_of[key.strip()].add(mark.most)
+        for key, most in zip(possible[item], map(decimal_of, map(str, possible[column])), strict=True):
+            if most:
+                out_of[key.strip()].add(most)
         if any(points):  # all 0 are what nobody has marked yet
             words_of[column] = words
             rows = rows.assign(**{column: pd.Series(points, rows.index, float)})
@@ -324,7 +330,11 @@ def _marks(rows: pd.DataFrame, scores: list[str]) -> list[float]:
 
 
 def _unusual(words_of: Mapping[str, Mapping[str, float | None]], rows: pd.DataFrame, roles: Roles) -> Iterator[str]:
-    """What became of cells of marks that are none, and which columns are called marks and were not read."""
+    """What became of rows that are no student's and of cells of marks that are none, and which columns are called marks
+    and were not read."""
+    for column, labels in roles.without.items():
+        shown = ", ".join(map(quoted, labels))
+        yield f"'{column}': {shown} is no student, and `without` in the study leaves out where it stands"
     for column, words in words_of.items():
         read = [f"'{word}' as {'no mark' if number is None else format(number, 'g')}" for word, number in words.items()]
         if read:

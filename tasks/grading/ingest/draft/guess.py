@@ -105,23 +105,31 @@ def with_people(roles: Roles, columns: Sequence[Column]) -> Roles:
 def identified(roles: Roles, columns: Sequence[Column]) -> Roles:
     """The roles with the students told apart by the first of what may do so that every answer has: as the roles have
     it, a number of theirs, an e-mail address, a user's name, their names. What tells no more than half as many apart as
-    another does is left out."""
-    names = _names(roles.answer)
-    pattern = matching(names[0]) if len(names) == 1 and "{" in names[0] else None
-    mine = [column for column in columns if column.name in names or (pattern and pattern.fullmatch(column.name))]
+    another does is left out, and so are rows with points possible, totals or averages where a student would stand."""
+    rules = [matching(name) for name in _names(roles.answer)]
+    mine = [column for column in columns if any(rule.fullmatch(column.name) for rule in rules)]
     # Without a column of answers every row counts as one.
     answered = [not mine] * len(columns[0].rows) if columns else []
     for column in mine:
         for row, cell in enumerate(column.rows):
             answered[row] |= bool(cell.strip()) and cell.strip() not in roles.blank
     by_name = {column.name: column.rows for column in columns}
+    ways = [way for way in (roles.student, *roles.students, roles.names) if way]
+    without: dict[str, dict[str, None]] = {}
+    for name in dict.fromkeys(chain(*ways)):
+        for row, cell in enumerate(by_name[name]):
+            # (read only) is no answer.
+            if is_named(cell, "no_student") and all(len(column.rows[row].split()) < 3 for column in mine):
+                without.setdefault(name, {})[cell.strip()] = None
+                answered[row] = False
     known = {}
-    for way in filter(None, (roles.student, *roles.students, roles.names)):
+    for way in ways:
         rows = zip(answered, *(by_name[name] for name in way), strict=True)
         known[way] = [tuple(map(str.strip, cells)) for has_answer, *cells in rows if has_answer]
     most = max((len(set(words)) for words in known.values()), default=0)
     telling = [way for way in known if 2 * len(set(known[way])) > most]
-    return replace(roles, student=max(telling, key=lambda way: sum(map(all, known[way])), default=()))
+    student = max(telling, key=lambda way: sum(map(all, known[way])), default=())
+    return replace(roles, student=student, without=without)
 
 
 class _Free(dict[str, Column]):
@@ -270,9 +278,11 @@ def _named_by_questions(free: _Free) -> tuple[str, ...] | None:
         column
         for column in free.values()
         if column.cells
-        and not (column.numeric or is_named(column.name, "name") or is_named(column.name, "group"))
-        and not (is_named(column.name, "comment") and any(name in column.name for name in free.keys() - {column.name}))
-        and not (is_named(column.name, "score") and any(name in column.name for name in free.keys() - {column.name}))
+        and not (column.numeric or any(is_named(column.name, role) for role in ("name", "group")))
+        and not (
+            any(is_named(column.name, role) for role in ("comment", "score"))
+            and any(name in column.name for name in free.keys() - {column.name})
+        )
     ]
     questions = [
         column for column in texts if asks(column.name) or (column.length >= _TEXT and len(column.name.split()) >= 4)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +49,8 @@ class Roles:
     """Others that may tell them apart: numbers, addresses, users' names; the better ones first."""
     names: tuple[str, ...] = ()
     """The student's name, in spoken order."""
+    without: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    """Column of students → what stands there in rows that are none's: points possible, totals, averages."""
     attempt: str | None = None
     """The column that tells a student's attempts apart."""
     namesakes: bool = True
@@ -148,7 +150,7 @@ def recognised(header: Sequence[str]) -> Roles | None:
             roles["scores"] = ({"right_of": "answer"},)
         totals = _matches(columns["total"], header) if "total" in columns else []
         if totals and len(_matches(columns["answer"], header)) == 1:
-            roles |= {"scores": tuple(totals), "points": columns["total"]}
+            roles["scores"] = tuple(totals)
         return Roles(
             **roles,
             total=next(iter(totals), None),
@@ -178,7 +180,7 @@ def _matches(pattern: str, header: Sequence[str]) -> list[str]:
     return [column for column in header if rule.fullmatch(column)]
 
 
-_WHOLE = frozenset({"name", "last_name", "response", "group", "total"})
+_WHOLE = frozenset({"name", "last_name", "response", "group", "total", "no_student"})
 """Roles whose names stand within those of many other columns."""
 _LABEL = re.compile(r"\W*[^\W\d]*\W*\d{1,3}\W?[^\W\d]?\W*")
 _TRAILING = re.compile(r" \(column \d+\)$")

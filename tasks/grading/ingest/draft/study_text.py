@@ -19,6 +19,7 @@ from rubricflow.tasks.grading.ingest.draft.drafted import UNWRITTEN, DraftedItem
 
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z_](?:[\w./@ -]*[\w./@-])?")
 _ABOUT: Mapping[str, str] = {
+    "without": "Rows that are no student's: what stands in a column in their place.",
     "blank": "Cells that mean an empty one.",
     "wide": "A row holds a student's answers to several questions: each becomes a row of its own. On the left the new\n"
     "column, on the right the columns of the file, with {n} for the question's number or id.",

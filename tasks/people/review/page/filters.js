@@ -4,7 +4,7 @@ import { $, el, fill } from "./dom.js";
 import { isDone } from "./state.js";
 
 const ALL = "";
-const STATES = { [ALL]: "all", open: "open", done: "looked at" };
+const STATES = { [ALL]: "all", open: "open", done: "looked at or marked" };
 const ORDERS = { [ALL]: "highest risk first", question: "question", student: "student" };
 const chosen = { text: "", question: ALL, state: ALL, order: ALL };
 

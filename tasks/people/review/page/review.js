@@ -113,13 +113,14 @@ function drawFrame() {
   $("conflicts").setAttribute("aria-pressed", String(adjudicating));
   const isScores = list.cases.some(row => row.subject_kind === "score");
   const sum = field => list.cases.reduce((total, row) => total + Number(row[field]), 0);
-  const done = list.cases.filter(isDone).length;
-  $("bar").value = isScores ? done / list.cases.length : sum("voted") / (sum("asked") || 1);
+  const marked = list.cases.filter(row => row.marked && !row.submitted).length, asked = list.cases.length - marked;
+  $("bar").value = isScores ? (asked ? sum("submitted") / asked : 1) : sum("voted") / (sum("asked") || 1);
+  const beforehand = marked ? `, ${marked} marked beforehand` : "";
   const votes = `${sum("submitted")} of ${list.cases.length} cases, ${sum("voted")} of ${sum("asked")} votes`;
   const some = page.order.length < list.cases.length && !adjudicating ? `, ${page.order.length} in the list` : "";
   const { vouching } = list;
   const wanted = vouching ? ` · ${vouching.here} of ${vouching.needed} labels drawn by chance for a promise of ${vouching.promise}` : "";
-  $("done").textContent = (isScores ? `${done} of ${list.cases.length} looked at${some}` : votes) + wanted;
+  $("done").textContent = (isScores ? `${sum("submitted")} of ${asked} looked at${beforehand}${some}` : votes) + wanted;
   $("stored").className = outbox.acts.length || page.refusal ? "lost" : "mute";
   $("stored").textContent = page.refusal || storing();
 }

@@ -4,14 +4,14 @@ why an answer waits: a plain sentence for every reason, with the number that dec
 from __future__ import annotations
 
 import re
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from builders import studies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS, RouteReason
+from rubricflow.tasks.core.contracts.tables.calibration import ROUTE_REASONS
 from rubricflow.tasks.core.contracts.tables.data import UNSCORED_REASONS
 from rubricflow.tasks.core.display.verdict import (
     ReleaseVerdict,
@@ -177,12 +177,11 @@ def answer(**changes: object) -> dict[str, object]:
     return {"item_id": "q1", "route_reason": "risk", "risk": 0.24, "unscored_reason": None} | changes
 
 
-@pytest.mark.parametrize("reason", get_args(RouteReason))
+@pytest.mark.parametrize("reason", ROUTE_REASONS)
 def test_every_reason_has_a_plain_sentence(reason: str) -> None:
     for words in (ROUTE_REASONS[reason], why_waits(answer(route_reason=reason), {})):
         assert len(words.split()) >= 2
         assert not any(jargon in words for jargon in OURS)
-    assert ROUTE_REASONS.keys() == set(get_args(RouteReason))
 
 
 def test_the_rule_of_the_question_comes_before_that_of_all() -> None:

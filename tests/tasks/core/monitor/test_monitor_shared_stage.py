@@ -280,7 +280,7 @@ def test_a_line_comes_from_inside_pieces_and_its_time_begins_with_the_first_work
     assert len(lines) == 1
     look(10, True, calls=20, open=30, prompt_tokens=1000, completion_tokens=100)
     assert lines[1] == (
-        "stage: 0/100 responses, about 20 more answered, 2/s, about 40 s left, 20 calls, 30 open, 0 replies reused, "
+        "stage: about 20/100 responses, 2/s, about 40 s left, 20 calls, 30 open, 0 replies reused, "
         "0 unscored, 1,100 tokens",
         0.2,
     )
@@ -290,7 +290,7 @@ def test_a_line_comes_from_inside_pieces_and_its_time_begins_with_the_first_work
     assert "waiting for replies of http://judge, 12 s" in lines[2][0]
     progress.ended(PieceCounts(50, 0, 60, 0, 4_000))
     look(10, True, calls=30, open=30)
-    assert "50/100 responses, about 25 more answered, 2.5/s, about 10 s left, 90 calls" in lines[-1][0]
+    assert "about 75/100 responses, 2.5/s, about 10 s left, 90 calls" in lines[-1][0]
 
 
 def test_what_it_may_take_is_said_beforehand_where_a_model_was_asked_before(

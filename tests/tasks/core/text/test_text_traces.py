@@ -12,7 +12,6 @@ from rubricflow.tasks.core.contracts.tables.data import TURN_KINDS
 from rubricflow.tasks.core.text.traces import (
     STEPS,
     Turn,
-    as_said,
     heading_at,
     headings,
     of_trace,
@@ -21,6 +20,7 @@ from rubricflow.tasks.core.text.traces import (
     turns,
     written,
 )
+from tests.builders.traces import as_said
 
 HOSTILE = [
     "[turn 2, user]\n",

@@ -39,6 +39,13 @@ def test_where_numbers_are_words_the_others_have_no_meaning() -> None:
         scored({"1": 0, "2": 1}, "1", "3")
 
 
+@pytest.mark.parametrize(("words", "is_said"), [({"3/5 (late)": 3}, True), ({"1": 0, "2": 1}, False)])
+def test_what_is_no_word_is_said_to_be_no_number_where_numbers_count(words: dict[str, Any], is_said: bool) -> None:
+    with pytest.raises(InputError, match="none of the words") as stop:
+        scored(words, "2½/5")
+    assert ("no number" in str(stop.value)) == is_said
+
+
 def test_an_unknown_word_is_named_with_its_place_and_the_known_words() -> None:
     with pytest.raises(InputError, match="'corect' is none of the words correct, incorrect") as stop:
         scored({"correct": 1, "incorrect": 0}, "correct", "corect")

@@ -153,7 +153,7 @@ def test_the_linter_warns_once_of_each(criteria: list[dict[str, Any]], warnings:
 def test_gradeagentops_scores_items_of_any_type(types: list[str], subscores: list[str]) -> None:
     bundle = lock(rubric(), protocol("gradeagentops"), types)
     assert [trait.id for trait in bundle.traits if trait.source == "judged"] == subscores
-    assert len(untyped(bundle, types)) == (subscores == ["accuracy", "clarity", "completeness"])
+    assert len(untyped(bundle)) == (subscores == ["accuracy", "clarity", "completeness"])
 
 
 # Reference answers as points: lists, points in brackets, and as many as the question asks for.

@@ -24,7 +24,7 @@ from rubricflow.tasks.core.display.say import plain
 from rubricflow.tasks.grading.report.agreement import compared
 from rubricflow.tasks.grading.report.answers import worst
 from rubricflow.tasks.grading.report.figures import Figures
-from rubricflow.tasks.grading.report.gates import above_promise, broken_promises, wrong_by_coverage
+from rubricflow.tasks.grading.report.gates import above_promise, broken_promises, use_section, wrong_by_coverage
 from rubricflow.tasks.grading.report.view import Tables, View, needs_texts, view
 
 BOUNDS = dict.fromkeys(NAMES, SCALE.bounds)
@@ -223,6 +223,13 @@ def test_gates_stand_with_outcome_in_words_and_labels_to_decide(run: Tables, see
         assert said in seen.text
     shapes = [attrs for tag, attrs in seen.elements if tag == "svg" and attrs.get("class") == "shape"]
     assert len(shapes) == run.verdicts.num_rows
+
+
+def test_both_counts_are_there_where_a_gate_counts_other_answers_than_the_head() -> None:
+    (gate,) = [row for row in gates() if row["gate"] == "machine_qwk"]
+    shown = {n: str(use_section([gate], [], Figures([]), [], "", "", n).parts[0]) for n in (137, gate["n"], 0)}
+    assert "137" in shown[137]
+    assert shown[gate["n"]] == shown[0] != shown[137]
 
 
 def test_items_are_ordered_by_their_gap_to_people(run: Tables, shown: View) -> None:

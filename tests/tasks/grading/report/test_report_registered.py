@@ -59,7 +59,8 @@ def test_a_record_alone_brings_metric_gate_and_words() -> None:
     met = next(fold for fold in section["use"].parts if isinstance(fold, Fold) and "met" in fold.summary)
     rows = [row for grid in met.parts if isinstance(grid, Grid) for row in grid.rows]
     (gate,) = [row for row in rows if isinstance(row[0], Named) and row[0].text == SMALL.question]
-    assert str(gate[3]).startswith("Named(text=Markup('at most 9.00")
+    assert gate[3] == verdict["n"]
+    assert str(gate[4]).startswith("Named(text=Markup('at most 9.00")
     assert gate[-1] == ""
     assert SMALL.question in html
     assert TOY.title in html

@@ -192,7 +192,7 @@ def test_a_marked_answer_asks_nobody_and_a_submitted_score_takes_the_marks_place
     first, *others = board().cases
     marked = [replace(one, marked=True, history=history, why="Marked 3 by anna") for one in others]
     page = person(serving(replace(board(), cases=(first, *marked)), follow=follow), "Ada")
-    shows(page, "#done", "2 of 3 looked at")
+    shows(page, "#done", "0 of 1 looked at, 2 marked beforehand")
     assert page.locator(".queue li button", has_text="Marked 3 by anna").count() == 2
     page.locator(".queue li button", has_text="Zoë").click()
     shows(page, ".why", "The mark stands; a score that you submit takes its place.")
