@@ -39,9 +39,9 @@ def reshaped(source: Source, frame: pd.DataFrame, counted: Counted | None = None
     there, one to be made that is there already, a pattern that no column keeps, a row with an answer whose id lacks a
     part.
     """
-    for column, words in source.without.items():
+    for column, labels in source.without.items():
         need(frame, column, source.file)
-        left_out = {label.strip().casefold() for label in words}
+        left_out = {label.strip().casefold() for label in labels}
         frame = frame[[str(cell).strip().casefold() not in left_out for cell in frame[column]]]
     if source.blank:
         frame = frame.map(lambda cell: "" if isinstance(cell, str) and cell.strip() in source.blank else cell)
