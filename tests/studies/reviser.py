@@ -99,7 +99,8 @@ def measure(workspace: Workspace, arms: Sequence[str], seeds: Sequence[int]) -> 
             against = marks.get((other, 0 if other == "base" else seed))
             if one and against and (arm == "mended" or (other == "base" and arm != "base")):
                 less += [{"less": f"{arm} − {other}", "seed": seed, **row} for row in differences(one, against)]
-    print(shown(less, ["less", "seed"]))
+    if less:
+        print(shown(less, ["less", "seed"]))
 
 
 def shown(rows: list[dict[str, Any]], index: list[str]) -> str:
