@@ -173,11 +173,11 @@ def test_a_plan_proposes_the_cascade_that_the_marked_answers_of_finished_runs_al
     def costs(raters, *_):
         return {rater: 30.0 if "dear" in rater else 1.0 for rater in raters}, "tokens"
 
-    def settings_of(run, read=proposing.read_manifest):
+    def settings_of(run, read=proposing.study_of):
         return read(run) if run.run_id == cascade.run_id else pytest.fail(f"settings of {run.run_id} were read")
 
     monkeypatch.setattr(proposing, "rater_costs", costs)
-    monkeypatch.setattr(proposing, "read_manifest", settings_of)
+    monkeypatch.setattr(proposing, "study_of", settings_of)
     lines = list(proposing.proposal(load_study(study), str(house), 0.1, None))
     told = {what: (how_much, by) for what, how_much, by in lines}
     assert "cheap" in told["step 1"][0]

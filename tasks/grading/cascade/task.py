@@ -198,9 +198,7 @@ def one_rater(
                 )
             run.commit(judged, name, made)
             routed = [_routed(run, step, part, rater["rater_id"], refused) for step, part in parts]
-            steps_of = place.assign(response_id=place.index, step=place["step"] + 1)
-            escalated = pa.Table.from_pandas(steps_of, preserve_index=False)
-            run.commit(scored, name, {Predictions: pa.concat_tables(routed), Escalations: escalated})
+            run.commit(scored, name, {Predictions: pa.concat_tables(routed), Escalations: _escalations(place)})
         run.commit(scored, "all", {Predictions: []})
     tables = (Calibrations, Candidates, ReleaseRules, LabelRisks, Predictions, Escalations)
     own = (run.ref(row, judged) for row in (Judgments, Gradings, Attempts))
@@ -339,3 +337,8 @@ def _routed(run: Run, step: StepTables, place: pd.DataFrame, rater_id: str, refu
         reasons.append(None if out else why)
     route = ["release" if out else "review" for out in own["stopped"]]
     return _with_texts(rows, {"rater_id": rater_id, "route": route, "route_reason": reasons})
+
+
+def _escalations(place: pd.DataFrame) -> list[dict[str, object]]:
+    columns = place.assign(response_id=place.index, step=place["step"] + 1)
+    return [{str(name): value for name, value in row.items()} for row in columns.to_dict("records")]
