@@ -42,7 +42,7 @@ def reshaped(source: Source, frame: pd.DataFrame, counted: Counted | None = None
     for column, labels in source.without.items():
         need(frame, column, source.file)
         left_out = {label.strip().casefold() for label in labels}
-        frame = frame[[str(cell).strip().casefold() not in left_out for cell in frame[column]]]
+        frame = frame[~frame[column].astype(str).str.strip().str.casefold().isin(left_out)]
     if source.blank:
         frame = frame.map(lambda cell: "" if isinstance(cell, str) and cell.strip() in source.blank else cell)
     counted, order = counted or Counted(), []
@@ -187,7 +187,7 @@ def questions_of(header: Sequence[str], wide: Mapping[str, Pattern], file: str) 
                     raise InputError(rule, file=file, field=name)
     right_of = {name: pattern["right_of"] for name, pattern in wide.items() if isinstance(pattern, dict)}
     while right_of:  # the column right of another one, whose own place is known, unless that is of another question
-        name = next(name for name, neighbour in right_of.items() if neighbour not in right_of)
+        name = next(name for name, neighbour in right_of.items() if neighbour not in right_of)  # `Source` has no circle
         neighbour = right_of.pop(name)
         used = set[str]().union(*(of_question.values() for of_question in columns.values()))
         for of_question in columns.values():

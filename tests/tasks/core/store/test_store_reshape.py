@@ -101,6 +101,14 @@ def test_the_column_to_the_right_belongs_to_the_question_though_all_share_a_name
     assert kept == [("7", "Why?", "so", "1"), ("8", "How?", "thus", "0")]
 
 
+@pytest.mark.parametrize("who", [[], ["  points POSSIBLE "], ["Ada", "Points Possible", "Points"]])
+def test_rows_that_are_no_student_s_are_left_out_and_no_column(who: list[str]) -> None:
+    source = Source.model_validate({"file": "a.csv", "without": {"who": ["Points Possible"]}})
+    kept = reshaped(source, frame({"who": who, "text": who}))
+    assert list(kept.columns) == ["who", "text"]
+    assert kept["who"].tolist() == [name for name in who if name in ("Ada", "Points")]
+
+
 def test_columns_to_the_right_of_each_other_may_be_named_in_any_order(tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", ["A 1", "m", "c", "A 2", "m", "c"], [["so", "1", "Good.", "thus", "0", ""]])
     wide = {"answer": "A {n}", "mark": {"right_of": "answer"}, "comment": {"right_of": "mark"}}
