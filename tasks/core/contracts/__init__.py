@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Record = dict[str, Any]
-"""Values by name, to be made: a row of a table, or an object of JSON."""
+"""Values by name, to be made, such as a row of a table; `core/llm/schema` names an object of JSON so."""
 Fields = Mapping[str, Any]
 """The same, to be read."""
 Meanings = Mapping[str, str]
